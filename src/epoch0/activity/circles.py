@@ -1,8 +1,7 @@
 """The exact walk on circles: where a network's inputs or weights turn as cos and sin, every break has a closed form.
 
-Inside a piece of a curve ``a cos(angle) + b sin(angle) + c`` on which no neuron leaves its linear piece, every value
-in the network is again of that form. So three rows a piece (a, b, c) describe it; a neuron meets a face where a
-cosine of known size and phase equals a number (Raghu section 2.1).
+Inside a piece of a curve ``a cos(angle) + b sin(angle) + c`` on which no neuron leaves its linear piece, every value is
+again of that form; a neuron meets a face where a cosine of known size and phase equals a number (Raghu section 2.1).
 """
 
 import math

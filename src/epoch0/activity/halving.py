@@ -2,9 +2,8 @@
 
 A value that is on one side of a face at both ends of a step can have crossed it and come back only if it turns back
 between, near the face. How far values depart from their chord is seen whenever a step is halved; with that, few of the
-steps are suspicious. :func:`refine` keeps all neurons of a network in one step at a time, so that one point of the
-curve serves all of them (Raghu section 2.1.1). :func:`search` halves the steps of every function for itself, and
-:func:`in_order` settles which of two sign changes comes first (Raghu appendix B.3).
+steps are suspicious. :func:`refine` halves a step for all neurons of a network at once (Raghu section 2.1.1),
+:func:`search` for every function by itself, and :func:`in_order` settles which of two sign changes comes first (B.3).
 """
 
 from collections.abc import Callable, Sequence

@@ -1,8 +1,7 @@
 """Sets that come as trees of image files: which files belong to a split, which class each is of, and what is in them.
 
 Tiny ImageNet and ImageNet are read as they are published, any other tree as split/class/files. A class that is missing
-or empty and an annotation that fits nothing are errors before the first image is opened. Pillow decodes many at a time:
-the same pixels and the same first error for any number of threads; pillow releases the interpreter lock.
+or empty and an annotation that fits nothing are errors before the first image is opened. Pillow decodes many at a time.
 """
 
 import os

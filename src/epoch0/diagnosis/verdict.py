@@ -1,8 +1,7 @@
 """From what was measured to a verdict for each optimizer: whether it trains, how sure that is, and why (THEORY 0).
 
-It computes with numbers only. The chance of training is logistic in a few numbers of the first step, and of the trial
-where there was one; the weights are fitted by ``benchmarks/bench_verdict.py --fit`` and stand in ``fitted.json``.
-The rest of this module words the reason.
+The chance of training is logistic in a few numbers of the first step, and of the trial where there was one; the
+weights are fitted by ``benchmarks/bench_verdict.py --fit`` and stand in ``fitted.json``.
 """
 
 import json

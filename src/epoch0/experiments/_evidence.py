@@ -177,8 +177,8 @@ class LineFit:
         factor = float(t_quantile(np.array(freedom), 1 - FALSE_ALARM / 4)) / LINE
         return LineFit(self.slope / factor, self.residual / factor**2, self.bend / factor)
 
-    def expected(self, factor: float, freedom: int) -> tuple["LineFit", "LineFit"]:
-        """From so many times the samples, if it is as it looks: a fit that will be as bent with 90 %, and as straight.
+    def expected(self, factor: float, freedom: int, sign: int) -> "LineFit":
+        """From so many times the samples, if it is as it looks: with 90 % it is less bent (sign 1), or more (-1).
 
         What the noise adds to the squares of slope, residuals and curvature is taken off before they grow.
         """
@@ -186,12 +186,9 @@ class LineFit:
             factor * max(square - noise, 0.0)
             for square, noise in ((self.slope**2, 1), (self.residual, freedom), (self.bend**2, 1))
         )
-        ends = []
-        for sign in (-1, 1):
-            slope = math.copysign(max(math.sqrt(steep) - sign * POWER, 0.0), self.slope)
-            residual = freedom + rest + sign * POWER * math.sqrt(2 * freedom + 4 * rest)
-            ends.append(LineFit(slope, max(residual, 0.0), max(math.sqrt(bend) + sign * POWER, 0.0)))
-        return ends[0], ends[1]
+        slope = math.copysign(max(math.sqrt(steep) - sign * POWER, 0.0), self.slope)
+        residual = freedom + rest + sign * POWER * math.sqrt(2 * freedom + 4 * rest)
+        return LineFit(slope, max(residual, 0.0), max(math.sqrt(bend) + sign * POWER, 0.0))
 
     def explained(self, freedom: int) -> tuple[float, float]:
         """The least and the largest share of the variance of the true means that the line may explain.

@@ -5,8 +5,7 @@
     holds               every setting is significant on its own (Holm over the settings, 1 % together)
     holds on the whole  no setting contradicts the claim, and the scores for it are significant on average, at 1 %
     fails               some setting contradicts it, at 1 % over all settings together (Bonferroni)
-    undecided           otherwise; ``needed`` is the number of samples a setting that would decide with probability 90 %
-                        if means and spreads are as they look, or None if nothing points either way
+    undecided           otherwise; ``needed`` samples a setting would decide (90 %), None if nothing points either way
 
 Each word is wrong at most once in a hundred times under the worst case of its null; see docs/claims.md.
 
@@ -303,8 +302,8 @@ def linear(
         return "fails" if against else "holds" if enough else "undecided", low, high
 
     def decides(factor: float) -> bool:
-        straight, bent = found.expected(factor, freedom)
-        return word(straight, factor)[0] == "fails" or word(bent, factor)[0] == "holds"
+        ends = (("fails", -1), ("holds", 1))
+        return any(word(found.expected(factor, freedom, sign), factor)[0] == said for said, sign in ends)
 
     verdict, low, high = word(found)
     share = f"R² = {found.r2:.4f}, between {low:.4f} and {high:.4f} (asked {least_r2:g})"

@@ -1,9 +1,7 @@
 """Where finished trials are kept: one SQLite file, one commit a trial, large arrays beside it as safetensors.
 
-Kept at every moment, a kill included::
-
-    a row is in the file  =>  its result is whole, and so is the array file it names
-    a file is open to write  =>  no other process has it open to write
+Kept at every moment, a kill included: the result of a row in the file is whole, and so is the array file it names;
+and no two processes have a file open to write.
 """
 
 import errno

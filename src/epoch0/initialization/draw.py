@@ -1,8 +1,7 @@
 """Weights of unit scale: drawn from a seed by the parameter's name, or those that are there; and units in pairs.
 
 The scale of a layer is set afterwards, so that a draw with one seed differs by factors only. Torch's own attention gets
-orthogonal queries, keys, values, and an output of its share: with inputs of unit size the scores then have unit size,
-and the softmax looks neither at one place nor at all equally.
+orthogonal queries, keys, values, and an output of its share: then its scores have unit size.
 
 In pairs the units of a layer are [z, -z] and the next weights [V, -V]: what goes on is V (phi(z) - phi(-z)), the odd
 half of the activation (Balduzzi et al. 2017; Saxe 2014; docs/initialize says what that is good for).

@@ -5,9 +5,8 @@ with m the mean square that comes in (Hayou et al. 2021, B.1.2). On the batch it
 s^2 mean of (sum of squared weights into the unit) phi'(s h + b)^2, s the scale.
 
 In residual blocks a random tangent travels along, which tells what a branch passes on before its last weights
-(Proposition 2). The measured way checks every layer with fresh directions and goes again where one is still off: what
-theory does not cover (max pools, functions that cannot be followed) is met by correcting the layer's target by what was
-measured (Mishkin & Matas 2016 do so for variances).
+(Proposition 2). The measured way checks every layer with fresh directions and corrects its target where it is off, as
+for max pools (Mishkin & Matas 2016 do so for variances).
 """
 
 import dataclasses

@@ -2,8 +2,7 @@
 
 Weights may be seen through a mask (``torch.nn.utils.prune``, a parametrization) or transposed; anything
 else between a parameter and its operation (weight norm, low rank, slices) is left alone (Hayou et al. 2021, App. H).
-What comes after is an activation, found by tracing, then pools and norms. An activation may be one call or several:
-``h * sigmoid(h)`` and ``1.5 * relu(h)`` are functions of one number too.
+What comes after is an activation, found by tracing, be it several calls (``h * sigmoid(h)``), then pools and norms.
 """
 
 from collections import defaultdict

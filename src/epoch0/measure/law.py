@@ -4,12 +4,10 @@ One more run of the model, in which a layer's operations are walked with the mea
 entry: through weights by their squares, through activations by E phi'(sqrt(q) Z)^2 at the measured q, through norms at
 the measured statistics. What has no law says so.
 
-Every rule is exact for tangents with uncorrelated entries. Averages over places divide squares by their number. Batch
-norm with the statistics of the batch takes two directions out of each channel's tangent, the mean and the signal
-itself, and multiplies the rest by gamma^2/(variance + eps); the other norms do so over their groups (Yang et al. 2019).
-
-A tangent's entries are uncorrelated right after a layer's input and after every weighted operation (in the mean over
-the weights), and an elementwise function keeps that; so mean squares are all that is carried (Hayou B.1.2).
+Every rule is exact for tangents with uncorrelated entries, as they are right after a layer's input and after every
+weighted operation (in the mean over the weights), which elementwise functions keep. Batch norm with the statistics of
+the batch takes two directions out of each channel's tangent, the mean and the signal itself, and multiplies the rest by
+gamma^2/(variance + eps); the other norms do so over their groups (Yang et al. 2019).
 """
 
 import math

@@ -1,9 +1,8 @@
 """One run of a network with its graph, and all that its gains are estimated from (THEORY section 0).
 
 Between two places J is the Jacobian of the whole batch. For a random direction v of any length E ||J v||^2/||v||^2 is
-the mean squared singular value ||J||_F^2/N_in exactly, and E ||J^T g||^2/||g||^2 = ||J||_F^2/N_out, so both estimates
-below have the mean ||J||_F^2/N_out without any bias. The way back through the graph is linear in g, and its derivative
-along v is J v: no other run is needed.
+||J||_F^2/N_in exactly, and E ||J^T g||^2/||g||^2 = ||J||_F^2/N_out, so both estimates have no bias. The way back
+through the graph is linear in g, and its derivative along v is J v: no other run is needed.
 
 :func:`signals` describes the batch on its way: the similarity of examples is c of mean-field theory (Hayou B.1).
 """

@@ -1,10 +1,8 @@
 """How far inputs are from the nearest boundary between regions (Hanin and Rolnick 2019, section 3.2).
 
-Values and Jacobians of all neurons are carried forward, many inputs at once. The gradient of a pre-activation with
-respect to the input is a column of the Jacobian of its layer; the Jacobians of all inputs go through a layer in one
-matrix product. Up to the first fold they are the same for every input, and only their lengths and angles matter: where
-the layers before it have fewer elements than the input has coordinates, the input's coordinates are rotated so that
-that many of them carry everything, which is what makes wide inputs cheap.
+Values and Jacobians of all neurons are carried forward, many inputs at once, through a layer in one matrix product. Up
+to the first fold Jacobians are the same for every input, and only their lengths and angles matter: of a wide input its
+coordinates are rotated so that as many of them as the layers before that fold have elements carry everything.
 """
 
 from collections.abc import Iterator

@@ -7,8 +7,7 @@ the fan-out, >= 1. ``activation`` is "relu", or one with a slope each left and r
 biases, zero included. Fan-in enters only the exact maximum of a sparse law. Layers multiply: functions over depth take
 one law for all layers or one a layer, and the number of rows of each.
 
-All of it holds for the length of any fixed curve, however sparse the weights; docs/theory has why, where a single
-tangent is an exception, and how the law over depth is found. Price-Tanner section 2 (the lower bound) and THEORY 1.2.
+All of it holds for the length of any fixed curve, however sparse the weights (docs/theory). Price-Tanner section 2.
 """
 
 import functools

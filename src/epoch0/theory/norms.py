@@ -9,7 +9,7 @@ Arguments have one meaning in all functions: ``eps`` is the allowed relative cha
 layers, >= 1. ``method`` is "paper" (the bound of its theorems), "chernoff" (the same argument with the best parameter
 for each tail) or "exact" (the exact law of a layer). ``direction`` is "forward" (activations; one step back has the
 same number, Lemma 5) or "gradient" (both passes: twice as likely to fail; takes the paper's assumption that what comes
-back is independent of the weights, and layers of nearly one width). All of them raise InputError for anything else.
+back is independent of the weights, and layers of nearly one width). All raise InputError for anything else.
 
 Weights N(0, 2/fan_out), biases zero (Arpit-Bengio section 3). Failure means that in some layer, for some sample, the
 squared norm changes by more than a factor 1 +- eps; else after L layers it has changed by (1 - eps)^L to (1 + eps)^L.

@@ -3,10 +3,9 @@
 The record is made of torch functions, wherever they are called: in a module, functionally, in place, in a module used
 twice. Dropout is the identity and batch norm uses the statistics asked for; the model is in eval mode and is restored.
 
-Dependence on the start is not guessed: the recorded run has gradients switched on for the start alone, so a tensor
-depends on it exactly when it requires a gradient. Where code cannot be followed, the gradient graph says where a
-tensor came from. The start is the batch's floating point tensor; of a batch of integers it is the first one that the
-model makes from them, such as the output of an embedding.
+The recorded run has gradients switched on for the start alone, so a tensor depends on it exactly when it requires a
+gradient, whose graph is asked where code cannot be followed. The start is the batch's floating point tensor; of a batch
+of integers the first one that the model makes from them, such as the output of an embedding.
 """
 
 import importlib

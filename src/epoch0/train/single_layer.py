@@ -1,10 +1,7 @@
 """Training exactly one layer of a network, all others frozen (Raghu section 3.1, Figures 7 and 17).
 
-Invariants, whatever happens::
-
-    others = everything but the layer's own parameters (and the buffers of its parametrizations)
-    bits(others) after == bits(others) before
-    requires_grad, hooks, modes after == before
+Whatever happens, all but the layer's own parameters (and buffers of its parametrizations) stays as it is to the bit,
+and so do requires_grad, hooks and modes.
 """
 
 from contextlib import ExitStack

@@ -1,11 +1,8 @@
 """Many small networks of one architecture trained as one batched program (Price-Tanner C.2, Hayou section 4.1).
 
 A stack is a module like any other, so the one training loop runs it. The networks share each batch and nothing else:
-the loss is the sum of their losses, so no gradient reaches from one to another, and optimizers that act on each
-parameter entry by itself (SGD, Adam) leave every network where it would be had it been trained alone. What differs is
-rounding, and dropout: each network of a stack drops units of its own.
-
-Pruned networks stack with their masks, under which every network computes with zeros whatever an optimizer does.
+the loss is the sum of their losses, and optimizers that act on each parameter entry by itself (SGD, Adam) leave every
+network where it would be had it been trained alone, but for rounding and its own dropout. Pruned ones keep their masks.
 """
 
 import copy

@@ -1,17 +1,12 @@
 """Hanin-Rolnick's theorems: the boundary of random networks, against the integral of Theorem 3 and what bounds it.
 
-Theorem 3 (section 5) by Monte Carlo, against exact counts. Along a line (k = 1) the theorem gives the expected number
-of break points between linear regions; in a square (k = 2) its integrand, without the condition on ways to the output,
-gives the expected number of points at which boundaries of activation regions cross. Counts and integral are taken of
-the same networks (in the integral the biases of the neurons in question are integrated out): what the draw of the
-weights adds to both drops out of their difference.
+Theorem 3 (section 5) by Monte Carlo, against exact counts of the same networks: break points on a line (k = 1) and, in
+a square (k = 2), without the condition on ways to the output, points at which boundaries of activation regions cross.
 
-Theorems 1 and 2 and Corollary 5: with T break points of the nonlinearity and biases of density at most rho, a line has
-at most ``T rho sum_z E|d_u z|`` break points a unit length, a unit volume at most ``T rho sum_z E||grad z||`` of
-boundary, and, with N neurons and G the largest of these mean gradients, the mean distance to the boundary is at least
-``1 / (4 T N rho G)``: the chance that it is below e is at most ``2 e T N rho G``. Volumes are from lines (Crofton).
-
-Corollary 7: a unit square of inputs has at most ``(T rho)^2 sum E||grad y|| ||grad z||`` crossings, over pairs y, z.
+With T break points of the nonlinearity, N neurons z, biases of density at most rho, and G the largest mean gradient a
+line has at most ``T rho sum_z E|d_u z|`` break points a unit length, a unit volume at most ``T rho sum_z E||grad z||``
+of boundary (from lines: Crofton), the mean distance to it is at least ``1 / (4 T N rho G)`` (Theorems 1, 2, Corollary
+5), and a unit square has at most ``(T rho)^2 sum E||grad y|| ||grad z||`` crossings, over pairs (Corollary 7).
 """
 
 import math

@@ -1,9 +1,8 @@
 """Hayou's accuracy tables, 1 to 6 and 8 to 10: their runs, rows, claims, pictures and costs (sections 1, 4, F, G).
 
 A panel is a network on a data set, a sweep over pairs of methods and sparsities; a table is one panel or several.
-Beside what is measured stands what is printed: percent of the test images, mean ± standard deviation of 3 runs, from
-published.txt: one head a block (table, data, network, nonlinearity, sparsities), then its rows, one a method. Slips of
-the print are kept. docs/hayou-accuracy says how all that is left open was chosen, and tells of pilot runs.
+Beside what is measured stands what is printed, from published.txt: one head a block (table, data, network,
+nonlinearity, sparsities), then its rows, one a method. docs/hayou-accuracy says how what is left open was chosen.
 """
 
 import math

@@ -2,10 +2,8 @@
 
 Pruning takes variance away: a layer that keeps sum_j W_ij^2 delta_ij < sigma_w^2 of each row is in the ordered phase.
 
-A measured factor gives a layer's pre-activations the variance of a dense one (after Mishkin & Matas 2016). The variance
-asked for is that of mean-field theory: sigma_w^2 E phi(sqrt(q) Z)^2 with q the variance measured one layer before. A
-mean of phi^2 over the units that are left would not do: units without kept weights have none, and a ReLU whose weights
-were kept because it is active passes more than the half (Hayou et al. 2021, B.1 and 2.3).
+A measured factor gives a layer's pre-activations the variance of a dense one (after Mishkin & Matas 2016): by theory
+sigma_w^2 E phi(sqrt(q) Z)^2, q the variance measured one layer before, as units without kept weights would bias a mean.
 """
 
 import math

@@ -2,8 +2,7 @@
 
 The model runs as the linear network of absolute values, at any depth. Numbers are carried as mantissa and exponent:
 where a layer's output leaves [2^-64, 2^64] it is divided by a power of two, which is remembered for the tensor, and
-tensors that meet in a sum get the larger exponent. Powers of two change no digit, so the output, and with it every
-gradient at a weight, is 2^-exponent times what it would be without.
+tensors that meet in a sum get the larger exponent. Powers of two change no digit of the output or of a gradient.
 """
 
 import math
