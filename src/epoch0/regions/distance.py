@@ -1,8 +1,7 @@
 """How far inputs are from the nearest boundary between regions (Hanin and Rolnick 2019, section 3.2).
 
-Values and Jacobians of all neurons are carried forward, many inputs at once, through a layer in one matrix product. Up
-to the first fold Jacobians are the same for every input, and only their lengths and angles matter: of a wide input its
-coordinates are rotated so that as many of them as the layers before that fold have elements carry everything.
+Values and Jacobians of all neurons are carried forward, many inputs at once, through a layer in one matrix product.
+Before the first fold Jacobians are the same for every input: a wide one is rotated so that few coordinates carry all.
 """
 
 from collections.abc import Iterator

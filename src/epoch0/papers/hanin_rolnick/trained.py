@@ -1,8 +1,7 @@
 """Hanin-Rolnick Figures 5 to 7 (sections 3.1, 3.2): regions on lines and distances to boundaries, through training.
 
 They share their runs. The paper prints depths and widths in a legend that is lost; 4 x 16 and 3 x 64 are in its text.
-
-What the paper leaves open: pixels are in [0, 1]; lines through the origin and a training example have no ends; examples
+What it leaves open: pixels are in [0, 1]; lines through the origin and a training example have no ends; examples
 and random points are drawn once for each network and stay the same through its training.
 """
 
