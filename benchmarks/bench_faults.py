@@ -2,6 +2,7 @@
 
     python benchmarks/bench_faults.py              # figures of what was measured, certainties cross-validated
     python benchmarks/bench_faults.py --measure [NAME ...] [--seconds S]    # looks at the programs anew
+    python benchmarks/bench_faults.py --bodies     # sound loop bodies of loop_bodies.py: learns, refused or condemned
     python benchmarks/bench_faults.py --peers      # torchtest2 and neural-net-checklist, in .venv-zoo
 
 The programs: ``benchmarks/faults``, or the folders that EPOCH0_FAULTS names, with ":" between. Each holds ``faults.py``
@@ -114,6 +115,27 @@ def measure(names: list[str], seconds: float) -> None:
             print(f"{name:38} {standing(one):6} {', '.join(causes)} <- {told['broken']} | {told['mended']}", flush=True)
             if not names:
                 NUMBERS.write_text(json.dumps(known, indent=0) + "\n")
+
+
+def bodies() -> dict[str, list[str]]:
+    """What is said of sound programs with loop bodies as people write them; a minute."""
+    from loop_bodies import PROGRAMS
+
+    import epoch0 as e0
+    from epoch0.errors import InputError
+
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    told: dict[str, list[str]] = {"learns": [], "refused": [], "condemned": []}
+    for name, build in PROGRAMS.items():
+        it = build()
+        try:
+            given = {what: it[what] for what in ("loss", "optimizer", "step")}
+            found = e0.checkup(it["model"], it["x"], it["y"], data=(it["X"], it["Y"]), **given)
+            told["learns" if found.trains and not found.faults else "condemned"].append(name)
+        except InputError:
+            told["refused"].append(name)
+    return told
 
 
 def peers(seconds: int = 60) -> None:
@@ -289,12 +311,17 @@ def main() -> None:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--measure", action="store_true")
     parser.add_argument("--peers", action="store_true")
+    parser.add_argument("--bodies", action="store_true")
     parser.add_argument("--seconds", type=float, default=60.0)
     arguments = parser.parse_args()
     if arguments.measure:
         measure(arguments.names, arguments.seconds)
     if arguments.peers:
         peers()
+    if arguments.bodies:
+        for what, names in bodies().items():
+            print(f"loop bodies, {what}: {len(names)} {'' if what == 'learns' else ', '.join(names)}")
+        return
     if arguments.names or not NUMBERS.exists():
         return
     report()

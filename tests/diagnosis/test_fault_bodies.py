@@ -1,6 +1,8 @@
 """Loop bodies that make something of inputs, outputs and targets before the model and the loss get them."""
 
+import importlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -218,3 +220,11 @@ def test_what_cannot_be_followed_is_refused_with_what_to_pass() -> None:
     with pytest.raises(InputError, match="give forward="):
         e0.checkup(model, pairs, like, optimizer=adam, step=body(apart))
     assert not find_faults(model, pairs, like, optimizer=adam, step=body(apart), seconds=5).faults
+
+
+@pytest.mark.slow
+def test_bodies_of_others_are_not_condemned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The 85 of benchmarks/loop_bodies.py, written by somebody who knew neither the checks nor the code."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "benchmarks")
+    told = importlib.import_module("bench_faults").bodies()
+    assert not told["condemned"] and len(told["learns"]) >= 77 and len(told["refused"]) <= 8, told

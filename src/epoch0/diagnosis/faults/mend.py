@@ -54,7 +54,7 @@ UNEXPLAINED = (
 
 # Logistic weights of a check's certainty, of a cure that was tried and mends, and of one that was not suspected, and
 # the intercept; fitted by benchmarks/bench_faults.py.
-CERTAINTY = (0.7, 1.54, 0.15, -1.36)
+CERTAINTY = (0.66, 1.48, -0.01, -1.2)
 
 
 @dataclass(frozen=True)
