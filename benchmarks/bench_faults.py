@@ -2,7 +2,7 @@
 
     python benchmarks/bench_faults.py              # figures of what was measured, certainties cross-validated
     python benchmarks/bench_faults.py --measure [NAME ...] [--seconds S]    # looks at the programs anew
-    python benchmarks/bench_faults.py --bodies     # sound loop bodies of loop_bodies.py: learns, refused or condemned
+    python benchmarks/bench_faults.py --bodies     # what is said of the sound loop bodies of loop_bodies.py
     python benchmarks/bench_faults.py --peers      # torchtest2 and neural-net-checklist, in .venv-zoo
 
 The programs: ``benchmarks/faults``, or the folders that EPOCH0_FAULTS names, with ":" between. Each holds ``faults.py``
@@ -122,19 +122,16 @@ def bodies() -> dict[str, list[str]]:
     from loop_bodies import PROGRAMS
 
     import epoch0 as e0
-    from epoch0.errors import InputError
 
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    told: dict[str, list[str]] = {"learns": [], "refused": [], "condemned": []}
+    told: dict[str, list[str]] = {"learns": [], "not judged": [], "condemned": []}
     for name, build in PROGRAMS.items():
         it = build()
-        try:
-            given = {what: it[what] for what in ("loss", "optimizer", "step")}
-            found = e0.checkup(it["model"], it["x"], it["y"], data=(it["X"], it["Y"]), **given)
-            told["learns" if found.trains and not found.faults else "condemned"].append(name)
-        except InputError:
-            told["refused"].append(name)
+        given = {what: it[what] for what in ("loss", "optimizer", "step")}
+        found = e0.checkup(it["model"], it["x"], it["y"], data=(it["X"], it["Y"]), **given)
+        learns = "learns" if found.trains and not found.faults else "condemned"
+        told["not judged" if found.outcome == "not judged" else learns].append(name)
     return told
 
 

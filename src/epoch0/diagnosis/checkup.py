@@ -162,9 +162,8 @@ def checkup(
     except InputError as unmeasured:
         if program is None:
             raise
-        if program.lone:
-            raise InputError(f"{unmeasured} {program.lone}") from unmeasured
-        recipes = {kind: Recipe(kind, False, 0.01, 0.0, 0.0, str(unmeasured), "step 0", "fault") for kind in OPTIMIZERS}
+        kinds = () if program.lone else OPTIMIZERS
+        recipes = {kind: Recipe(kind, False, 0.01, 0.0, 0.0, str(unmeasured), "step 0", "fault") for kind in kinds}
         notes = (*remarks, f"The layers could not be measured: {unmeasured}")
         why_not = "the first step could not be measured"
         return Checkup(**head, **searched(recipes), notes=notes, trial_reason=why_not)

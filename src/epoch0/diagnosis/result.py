@@ -201,6 +201,9 @@ class Checkup(_Tables):
     @property
     def verdict(self) -> str:
         """The verdict in one sentence that says what to do; one more where the program that was given did not run."""
+        why_not = next((line for line in self.not_examined if line.startswith("Whether it learns: ")), "")
+        if why_not and not self.recipes:
+            return f"Not judged: {why_not.partition(': ')[2]}"
         ran = "yours" in self.recipes or self.outcome == "fault"
         unrun = not ran and any(line.startswith(UNTRAINED) for line in self.not_examined)
         return sentence(self.recipes) + " This is of the network: the program itself could not be run." * unrun

@@ -21,8 +21,7 @@ from epoch0.tracing.operations import Calls
 Pair = tuple[Any, Any]
 
 NOTE = "Inputs, outputs and targets are read as the loop body hands them on to the model and the loss."
-LONE = "The loop body makes targets of its own, or calls model and loss in a way that cannot be followed; give "
-LONE += "forward=lambda model, batch: ..., and targets and a loss of what it returns, or leave step= out."
+LONE = "The loop body makes targets of its own or cannot be followed; pass forward= and a loss of what that returns."
 _RUNS: ContextVar[bool] = ContextVar("whether a loop body runs, which then turns outputs itself", default=False)
 
 
@@ -174,8 +173,7 @@ def as_handed(
         given = body.until(more, wanted) if of_inputs else (more,)
         aims = body.until(more, wanted, like(raw, more))[1] if of_targets else (more, wanted) if both else wanted
         known = given[0] if len(given) == 1 else given, aims
-    notes = (*call.notes, NOTE)
-    call = replace(call, batch=inputs, targets=told, criterion=criterion, notes=notes, _seen={})
+    call = replace(call, batch=inputs, targets=told, criterion=criterion, notes=(*call.notes, NOTE), _seen={})
     return call, known, body_of_turned, ""
 
 
