@@ -1,6 +1,7 @@
 """Loop bodies that make something of inputs, outputs and targets before the model and the loss get them."""
 
 import importlib
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -220,6 +221,18 @@ def test_what_cannot_be_followed_is_not_judged_and_told_what_to_pass() -> None:
     assert report.outcome == "not judged" and not report.trains and not report.faults
     assert "pass forward=" in report.verdict and "pass forward=" in str(report)
     assert not find_faults(model, pairs, like, optimizer=adam, step=body(apart), seconds=5).faults
+
+
+def test_random_numbers_stay_and_what_cannot_be_copied_is_looked_at_as_it_is() -> None:
+    """A body that draws, of a model with a lock."""
+    (model, x, y), more = program("inputs divided")
+    more["step"] = body(lambda of, m, x, y: of(m(x / 255 + 0.1 * torch.randn(x.shape)), y))
+    for lock in (None, threading.Lock()):
+        model.lock = lock
+        before = torch.get_rng_state()
+        call = evidence(model, x, y, **more).call
+        assert torch.equal(torch.get_rng_state(), before)
+        assert NOTE not in call.notes and call.batch is not None
 
 
 @pytest.mark.slow

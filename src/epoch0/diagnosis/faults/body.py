@@ -18,8 +18,6 @@ from epoch0.tracing.guard import same_noise
 from epoch0.tracing.loss import scalar_loss
 from epoch0.tracing.operations import Calls
 
-Pair = tuple[Any, Any]
-
 NOTE = "Inputs, outputs and targets are read as the loop body hands them on to the model and the loss."
 LONE = "The loop body makes targets of its own or cannot be followed; pass forward= and a loss of what that returns."
 _RUNS: ContextVar[bool] = ContextVar("whether a loop body runs, which then turns outputs itself", default=False)
@@ -70,19 +68,20 @@ class _Body:
 
 
 def as_handed(
-    call: Call, known: Pair | None, optimizer: torch.optim.Optimizer, step: OwnStep
-) -> tuple[Call, Pair | None, OwnStep, str]:
+    call: Call, known: Any, optimizer: torch.optim.Optimizer, step: OwnStep
+) -> tuple[Call, Any, OwnStep, str]:
     """The call, the data and the loop body with inputs and targets as the body hands them on, and its way of outputs.
 
-    Of ``loss(model(x / 255).squeeze(1), y.float())`` the inputs are then ``x / 255``, the targets ``y.float()``, and
-    the loss takes outputs with a last dimension of 1. A loss that the body puts together itself is what it calls
-    backward of. All stays as it is where an example is not turned by itself and the loss can do without the body. Where
-    it cannot be followed, or makes its own targets, the last result says so.
+    Of ``loss(model(x / 255).squeeze(1), y.float())`` inputs are then ``x / 255``, targets ``y.float()``; what the body
+    puts together itself is what it calls backward of. All stays where the loss can do without the body; where it cannot
+    be followed, or makes its own targets, the last result says so.
     """
     x, y, half = call.batch, call.targets, call.examples // 2
-    if call.forward is not None or call.asks or y is None:
+    try:
+        assert call.forward is None and not call.asks and y is not None
+        body = _Body(call, optimizer, step)
+    except Exception:  # what cannot be copied, or has its own way of calling
         return call, known, step, ""
-    body = _Body(call, optimizer, step)
 
     def met(*given: Any, noise: int = 0, whole: bool = False) -> Any:
         same_noise(noise)
@@ -103,7 +102,7 @@ def as_handed(
     few_x, few_y = (mapped(side, lambda t: t[:half]) if call.splits else side for side in (x, y))
     inputs, raw, outputs, targets, direct = x, None, None, y, None
     followed = whole = both = of_inputs = of_targets = known_inputs = False  # both: targets come with the inputs
-    with call.unchanged(), torch.no_grad(), suppress(Exception):
+    with torch.no_grad(), suppress(Exception):
         with suppress(Exception):
             given = met(x, y)
             handed = given[0] if len(given) == 1 else given
@@ -168,13 +167,14 @@ def as_handed(
         finally:
             _RUNS.reset(token)
 
-    if known is not None:
+    turned = None
+    with suppress(Exception):  # there are none, or the body takes no other number of them
         more, wanted = known
         given = body.until(more, wanted) if of_inputs else (more,)
         aims = body.until(more, wanted, like(raw, more))[1] if of_targets else (more, wanted) if both else wanted
-        known = given[0] if len(given) == 1 else given, aims
+        turned = given[0] if len(given) == 1 else given, aims
     call = replace(call, batch=inputs, targets=told, criterion=criterion, notes=(*call.notes, NOTE), _seen={})
-    return call, known, body_of_turned, ""
+    return call, turned, body_of_turned, ""
 
 
 def _makes_targets(body: _Body, x: Any, y: Any) -> bool:
@@ -191,6 +191,6 @@ def _same(one: Any, two: Any) -> bool:
     """Whether two tensors, or two batches of them, are equal but for rounding."""
     try:
         torch.testing.assert_close(one, two, rtol=1e-5, atol=0.0, equal_nan=True)
+        return True
     except (AssertionError, TypeError, ValueError):
         return False
-    return isinstance(one, Tensor | tuple | list)

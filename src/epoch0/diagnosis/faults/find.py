@@ -100,14 +100,14 @@ def evidence(
     call = apart(Call.of(model, batch, targets, loss=loss, forward=forward), data)
     if optimizers and coarse:
         call = replace(call, notes=(copied_in_full(coarse), *call.notes))
-    turned = LENGTH_FIRST in call.notes
+    turned, lone = LENGTH_FIRST in call.notes, ""  # what of the loop body cannot be followed
     known, size = _known(call, data, turned)
     if known is not None:
         inputs, wanted, more = _finite(*known)
         known, lost = (inputs, wanted), more or lost
-    lone = ""
     if step is not None and len(optimizers) == 1 and not turned:
-        call, known, step, lone = as_handed(call, known, optimizers[0], step)
+        with call.unchanged():
+            call, known, step, lone = as_handed(call, known, optimizers[0], step)
     seen = Evidence(call, optimizers, known, size, step, _in_order(data), lost=lost, lone=lone)
     if turned and step is not None:  # the user's loop body and loss take the length first
         own = loss or (lambda outputs, wanted: scalar_loss(outputs, wanted, None))
