@@ -235,6 +235,15 @@ def test_random_numbers_stay_and_what_cannot_be_copied_is_looked_at_as_it_is() -
         assert NOTE not in call.notes and call.batch is not None
 
 
+def test_a_body_that_fails_itself_is_told_so() -> None:
+    (model, x, _), more = program("classes from 1 on")
+    wrong = torch.zeros(600, 7)
+    report = e0.checkup(
+        model, x, wrong[:100], **{**more, "data": (X, wrong), "step": body(lambda of, m, x, y: of(m(x), y))}
+    )
+    assert report.outcome != "not judged" and not report.trains and "the loss fails" in report.verdict
+
+
 @pytest.mark.slow
 def test_bodies_of_others_are_not_condemned(monkeypatch: pytest.MonkeyPatch) -> None:
     """The 85 of benchmarks/loop_bodies.py, written by somebody who knew neither the checks nor the code."""

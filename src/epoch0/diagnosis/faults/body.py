@@ -77,10 +77,10 @@ def as_handed(
     be followed, or makes its own targets, the last result says so.
     """
     x, y, half = call.batch, call.targets, call.examples // 2
-    try:
-        assert call.forward is None and not call.asks and y is not None
+    body = None
+    with suppress(Exception):  # what cannot be copied
         body = _Body(call, optimizer, step)
-    except Exception:  # what cannot be copied, or has its own way of calling
+    if body is None or call.forward is not None or call.asks or y is None:
         return call, known, step, ""
 
     def met(*given: Any, noise: int = 0, whole: bool = False) -> Any:
@@ -136,8 +136,7 @@ def as_handed(
                 _same(value, direct) if reads and direct is not None else both or reads
             )
     if not followed:
-        lone = _makes_targets(body, x, y) or direct is None or of_inputs
-        return call, known, step, LONE if lone else ""
+        return call, known, step, LONE * _apart(body, x, y, direct is not None and not of_inputs)
     told = targets if of_targets else (x, y) if both else y
 
     def criterion(output: Any, wanted: Any) -> Any:
@@ -177,13 +176,14 @@ def as_handed(
     return call, turned, body_of_turned, ""
 
 
-def _makes_targets(body: _Body, x: Any, y: Any) -> bool:
-    """Whether a body hands the loss targets with other values than it was given."""
+def _apart(body: _Body, x: Any, y: Any, plain: bool) -> bool:
+    """Whether a body runs and, if the given loss can do without it, hands that other values than the given targets."""
     try:
         body.model.train()
-        _, aims = body.until(x, y, real=True)
-        return isinstance(y, Tensor) and not bool(torch.isin(aims, y).all())
-    except Exception:  # it fails, or its loss takes other arguments
+        body.until(x, y, whole=True, real=True)
+        aims = body.until(x, y, real=True)[1:]
+        return not plain or (len(aims) == 1 and isinstance(y, Tensor) and not bool(torch.isin(aims[0], y).all()))
+    except Exception:  # it fails, with or without us
         return False
 
 
