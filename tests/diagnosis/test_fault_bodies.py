@@ -237,7 +237,7 @@ def test_random_numbers_stay_and_what_cannot_be_copied_is_looked_at_as_it_is() -
 
 def test_a_body_that_fails_itself_is_told_so() -> None:
     (model, x, _), more = program("classes from 1 on")
-    wrong = torch.zeros(600, 7)
+    wrong = torch.randn(600, 7)
     report = e0.checkup(
         model, x, wrong[:100], **{**more, "data": (X, wrong), "step": body(lambda of, m, x, y: of(m(x), y))}
     )
