@@ -129,7 +129,7 @@ def test_measured_moments_of_resnet_32(batch_norm: str) -> None:
     x, y = torch.randn(32, 3, 32, 32, generator=g), torch.randint(10, (32,), generator=g)
     scores = snip(resnet(32, width=2, seed=0), [(x, y)], batch_norm=batch_norm)
     errors = [worst(scores, sparsity) for sparsity in (0.3, 0.8, 0.95, 0.99)]
-    assert max(errors) < (0.05 if batch_norm == "train" else 0.085)  # the gradients of a stem may follow its weights
+    assert max(errors) < 0.05  # in eval mode at 80 %, 0.079 of the stem before its gradients were known to follow it
     found = predicted_density(scores, 0.98)
     s_cr = critical_sparsity(scores)
     assert abs(float(s_cr) - found.critical_sparsity) < max(4 * found.critical_sparsity_sd, 0.01)

@@ -2,6 +2,10 @@
 
 The law of one layer's scores is that of a row factor times a column factor times one of the entry's own. Laws live on a
 grid of logarithms, where a product is a sum and a mixture a convolution.
+
+A special case is the first layer of a network that sees white noise, whose weights their gradients follow. The gradient
+of a filter w with a ReLU behind it is a sum of inputs x over the places where w.x > 0. Of white noise these have the
+mean direction of w, so that the gradient is c w plus noise, and the score W (c W + noise) is closer to a square.
 """
 
 import math
@@ -23,6 +27,10 @@ GRID: Array = np.asarray(LOW + STEP * np.arange(SIZE), dtype=np.float64)
 _ZERO = round(-LOW / STEP)
 _PAD = SIZE + 200  # beyond the grid a kernel is what it is at its ends
 _HALF_NORMAL = math.sqrt(2 / math.pi)  # E |N| for a standard normal N
+_LOG_NORMAL = -(math.log(2) + np.euler_gamma) / 2  # E log |N|
+# How much lower a mean logarithm may be than that of a square before it tells nothing: its error with 30 scores.
+_UNSURE = 0.3
+_NODES = 240  # of the integral over the weight, whose logarithm runs over what has any weight on the grid
 _FEWEST, _MOST = 1.0005, 1e6  # of the dimensions of a sphere: two values only, and a normal variable
 _ROUNDS = 3
 _COARSE = 0.06  # step of log t in the integral for the critical sparsity
@@ -107,15 +115,16 @@ def entry_tail(shared: float) -> Array:
     return _product(entry_tail(1.0), (special.erfc((t - root) / rest) + special.erfc((t + root) / rest)) / 2)
 
 
-def entry_of_mean(mean: float) -> Array:
+def entry_of_mean(mean: float, log_mean: float = -math.inf) -> Array:
     """Tail of the X of mean square 1 whose mean is given: the moments that a layer shows decide its shape.
 
     From 1 to sqrt(2/pi) = 0.80 it is a coordinate of a random point on a sphere (of two points, ..., to |N|: what is
     left of a normal factor when it is divided by the root mean square of few; uniform weights lie between, on the
     sphere in three dimensions). From there to 2/pi = 0.64 it is :func:`entry_tail`, from |W| to |W N|. Below, that
-    times a log-normal factor, exp(s Z - s^2), which lowers the mean by a factor exp(-s^2 / 2).
+    times a log-normal factor, or with a gradient that follows the weight as far as the mean logarithm asks for it:
+    |W (rho W + sqrt(1 - rho^2) N)|, which is a square at rho = 1.
 
-    ``mean`` is E X / sqrt(E X^2), in (0, 1].
+    ``mean`` is E X / sqrt(E X^2), in (0, 1], ``log_mean`` E log X - log(E X^2) / 2; read where the mean is below 2/pi.
     """
     from scipy.optimize import brentq
 
@@ -127,8 +136,56 @@ def entry_of_mean(mean: float) -> Array:
         return np.asarray(special.betaincc(0.5, (size - 1) / 2, np.minimum(t * t / size, 1.0)))
     if mean >= _HALF_NORMAL**2:
         return entry_tail(float(brentq(lambda k: _HALF_NORMAL * _offset_mean(k) - mean, 0.0, 1.0)))
-    spread, tail = math.sqrt(-2 * math.log(mean / _HALF_NORMAL**2)), entry_tail(0.0)
+    correlation, spread = fit(mean, log_mean)
+    tail = following_tail(correlation) if correlation > 0 else entry_tail(0.0)
     return tail if spread < STEP else _product(tail, special.ndtr(-(GRID[:-1] + STEP / 2 + spread**2) / spread))
+
+
+def following_tail(correlation: float) -> Array:
+    """Tail of X = |U V| / sqrt(1 + 2 rho^2) for standard normal U and V with this correlation; E X^2 = 1."""
+    t = np.exp(GRID) * math.sqrt(1 + 2 * correlation**2)
+    if (rest := math.sqrt(max(1 - correlation**2, 0.0))) < 1e-6:
+        return np.asarray(special.erfc(np.sqrt(t / 2)))
+    logs = np.linspace(-14.0, 2.2, _NODES)  # |U| up to 9; below 1e-6 lies no mass
+    u = np.exp(logs)
+    mass = np.exp(-(u**2) / 2) * u
+    mass /= mass.sum()
+    up, down = ((t[:, None] / u + sign * correlation * u) / (rest * math.sqrt(2)) for sign in (1, -1))
+    return np.asarray((special.erfc(up) + special.erfc(down)) @ mass / 2)
+
+
+def following_moments(correlation: float) -> tuple[float, float]:
+    """E X and E log X of that X."""
+    size = math.sqrt(1 + 2 * correlation**2)
+    mean = 2 / math.pi * (math.sqrt(max(1 - correlation**2, 0.0)) + correlation * math.asin(correlation))
+    return mean / size, 2 * _LOG_NORMAL - math.log(size)
+
+
+def fit(mean: float, log_mean: float) -> tuple[float, float]:
+    """The correlation and the spread at which X exp(spread Z) / exp(spread^2) has this mean and mean logarithm.
+
+    A spread lowers the mean by a factor exp(-spread^2 / 2) and the mean logarithm by spread^2; a correlation lowers the
+    logarithm by more. Where they ask for less spread than none, the logarithm decides. One that is lower than a square
+    has it comes from units that hardly ever answer, and tells nothing: then the mean decides alone.
+    """
+    from scipy.optimize import brentq
+
+    def by_mean(correlation: float) -> float:
+        return max(-2 * math.log(mean / following_moments(correlation)[0]), 0.0)
+
+    def spread_square(correlation: float) -> float:
+        return following_moments(correlation)[1] - log_mean
+
+    def excess(correlation: float) -> float:
+        return following_moments(correlation)[0] * math.exp(-spread_square(correlation) / 2) - mean
+
+    if excess(1.0) <= 0:
+        best = 1.0 if log_mean > following_moments(1.0)[1] - by_mean(1.0) - _UNSURE else 0.0
+        return best, math.sqrt(by_mean(best))
+    best = 0.0 if excess(0.0) >= 0 else float(brentq(excess, 0.0, 1.0))
+    if spread_square(best) <= 0:
+        return (0.0 if spread_square(0.0) <= 0 else float(brentq(spread_square, 0.0, 1.0))), 0.0
+    return best, math.sqrt(spread_square(best))
 
 
 def _product(tail: Array, edges: Array) -> Array:
@@ -149,14 +206,16 @@ def _offset_mean(shared: float) -> float:
     return rest * _HALF_NORMAL * math.exp(-0.5 * (root / rest) ** 2) + root * math.erf(root / rest / math.sqrt(2))
 
 
-def law_of_moments(row_squares: ArrayLike, column_squares: ArrayLike, mean: float, zeros: float = 0.0) -> ScoreLaw:
-    """The law of a layer's scores from their mean squares in each row and column, and their mean.
+def law_of_moments(
+    row_squares: ArrayLike, column_squares: ArrayLike, mean: float, zeros: float = 0.0, log_mean: float = -math.inf
+) -> ScoreLaw:
+    """The law of a layer's scores from their mean squares in each row and column, their mean and that of their logs.
 
     S_ij = s sqrt(r_i c_j) X_ij, where r and c are the rows' and columns' mean squares over the whole one s^2, less the
     noise of means over few entries, and the shape of X gives the mean; see :func:`entry_of_mean`.
 
     Mean squares are of each row, (n_out,), and column, (n_in,); ``zeros`` is the fraction of exact zeros among those
-    that are not all 0.
+    that are not all 0, ``log_mean`` the mean logarithm of the others; -inf: weights independent of gradients.
     """
     rows, columns = (np.asarray(a, dtype=np.float64) for a in (row_squares, column_squares))
     if (total := float(rows.mean())) == 0:
@@ -164,21 +223,23 @@ def law_of_moments(row_squares: ArrayLike, column_squares: ArrayLike, mean: floa
     share = 1 - zeros
     ratio = mean / math.sqrt(total * share)
     row, column = shown = rows / total, columns / total
-    entry = _entry(ratio, row, column)
+    logs = log_mean - 0.5 * math.log(total / share)
+    entry = _entry(ratio, row, column, logs)
     for _ in range(_ROUNDS):  # the noise depends on the entries, and they on what is left to explain
         square, fourth = (float((k * np.exp(k * GRID) * entry).sum() * STEP) for k in (2, 4))
         excess = fourth / square**2 / share - 1
         noise = [excess * float((other**2).mean()) / len(other) for other in (column, row)]
         row, column = (_without_noise(item, of_it) for item, of_it in zip(shown, noise, strict=True))
-        entry = _entry(ratio, row, column)
+        entry = _entry(ratio, row, column, logs)
     if zeros > 0:  # what is not 0 has the mean square 1 / share
         entry = share * np.interp(GRID + 0.5 * math.log(share), GRID, entry)
     return score_law(entry, np.sqrt(row), np.sqrt(column), math.sqrt(total))
 
 
-def _entry(ratio: float, row: Array, column: Array) -> Array:
+def _entry(ratio: float, row: Array, column: Array, logs: float) -> Array:
     """The law of a score divided by its row's and its column's factor."""
-    return entry_of_mean(min(ratio / float(np.sqrt(row).mean() * np.sqrt(column).mean()), 1.0))
+    mean = min(ratio / float(np.sqrt(row).mean() * np.sqrt(column).mean()), 1.0)
+    return entry_of_mean(mean, logs - sum(0.5 * float(np.log(side[side > 0]).mean()) for side in (row, column)))
 
 
 def _without_noise(squares: Array, noise: float) -> Array:
