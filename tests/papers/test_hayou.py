@@ -149,6 +149,7 @@ def test_order_statistics_come_near_to_the_law_with_the_root() -> None:
 def test_further_quantiles_are_less_beyond_the_last_place_found() -> None:
     """Appendix Lemma 4 in mpmath, on both sides of 1 - x."""
     import mpmath  # comes with torch
+
     setting = setting_of("lemma3")
     told = artifact_of("lemma3").decided(setting, results_of("lemma3", setting))[1][-1].evidence
     ends = [float(end) for end in told.split(" is ")[1].split(" for ")[0].split(", ")]

@@ -144,6 +144,7 @@ def test_parts_of_a_matrix_are_those_of_rotations() -> None:
 def test_the_inequality_of_gammas_to_forty_digits() -> None:
     """Where least is left, at the largest x, and at the place where it fails."""
     import mpmath  # comes with torch
+
     artifact, setting = small("lemma1")
     told = {claim.text: claim for claim in artifact.decided(setting, run(artifact, setting))[1]}
 
