@@ -209,18 +209,38 @@ def test_a_body_that_makes_its_own_targets_is_looked_at_without_them() -> None:
     assert not report.faults and any("makes targets of its own" in line for line in report.not_examined)
 
 
-def test_what_cannot_be_followed_is_not_judged_and_told_what_to_pass() -> None:
-    """Two inputs that a network gets one after the other, and a loss of both outputs."""
-    model, pairs, like = net(4), (X[:100], X[100:200]), (CLASSES[:100] == CLASSES[100:200]).float()
+PAIRS, ALIKE = (X[:300], X[300:]), (CLASSES[:300] == CLASSES[300:]).float()
 
-    def apart(of: Any, m: Any, x: Any, y: Tensor) -> Tensor:
-        return (y - (m(x[0]) - m(x[1])).square().sum(1)).square().mean()
+
+def apart(of: Any, m: Any, x: Any, y: Tensor) -> Tensor:
+    """A network that gets two inputs, one after the other, and a loss of both outputs."""
+    far = (m(x[0]) - m(x[1])).square().sum(1)
+    return (y * far + (1 - y) * (1 - far.sqrt()).relu().square()).mean()
+
+
+@pytest.mark.parametrize("rate", [1e-3, 30.0])
+def test_a_model_that_is_called_twice_is_judged_by_what_backward_is_called_of(rate: float) -> None:
+    model = net(4)
+    given = {"optimizer": torch.optim.Adam(model.parameters(), rate), "step": body(apart), "data": (PAIRS, ALIKE)}
+    few = (PAIRS[0][:100], PAIRS[1][:100])
+    report = e0.checkup(model, few, ALIKE[:100], **given)
+    assert report.outcome == ("trains" if rate < 1 else "fault") and set(report.recipes) == {"yours"}
+    assert report.program is not None and report.program.own.learns == (rate < 1)
+    assert [(f.kind, f.evidence) for f in report.faults][:1] == [("learning rate", "mended on a copy")] * (rate > 1)
+
+
+def test_what_cannot_be_followed_is_not_judged_and_told_what_to_pass() -> None:
+    """A loss of two outputs that holds no target."""
+    model, pairs, like = net(4), (X[:100], X[100:200]), torch.ones(100)
+
+    def near(of: Any, m: Any, x: Any, y: Tensor) -> Tensor:
+        return -F.logsigmoid(m(x[0])[:, 0] - m(x[1])[:, 0]).mean()
 
     adam = torch.optim.Adam(model.parameters())
-    report = e0.checkup(model, pairs, like, optimizer=adam, step=body(apart))
+    report = e0.checkup(model, pairs, like, optimizer=adam, step=body(near))
     assert report.outcome == "not judged" and not report.trains and not report.faults
     assert "pass forward=" in report.verdict and "pass forward=" in str(report)
-    assert not find_faults(model, pairs, like, optimizer=adam, step=body(apart), seconds=5).faults
+    assert not find_faults(model, pairs, like, optimizer=adam, step=body(near), seconds=5).faults
 
 
 def test_random_numbers_stay_and_what_cannot_be_copied_is_looked_at_as_it_is() -> None:

@@ -153,6 +153,7 @@ def checkup(
         left = 0.0 if trial is False else max(seconds - (time.process_time() - started), seconds / 3)
         found = conclude(program, *suspected, left, say)
         seen = {"faults": found.faults, "not_examined": found.not_examined, "program": found.mending}
+        recipes = {} if program.lone and not program.blind else recipes  # not of what the body computes by itself
         return {"recipes": recipes | assess_program(found, program.optimizers), **seen}
 
     say("one step of each optimizer", 0.0)

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from epoch0.diagnosis.faults.evidence import OwnStep, copied
 from epoch0.errors import InputError
-from epoch0.tracing.call import Call, mapped, parts
-from epoch0.tracing.guard import same_noise
+from epoch0.tracing.call import Call, StepResult, mapped, parts
+from epoch0.tracing.guard import same_noise, unchanged
 from epoch0.tracing.loss import scalar_loss
 from epoch0.tracing.operations import Calls
 
@@ -30,7 +30,7 @@ class _Met(BaseException):
 class _Backward(Calls):
     def call(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
         if name == "backward":
-            raise _Met(args[0])
+            raise _Met("backward", args[0])
         return func(*args, **kwargs)
 
 
@@ -41,30 +41,176 @@ class _Body:
         self.model, self.optimizer, self.step = copied(call.model, optimizer, step)
         self.own = call.criterion or (lambda output, targets: scalar_loss(output, targets, None))
 
-    def until(self, x: Any, y: Any, output: Any = None, whole: bool = False, real: bool = False) -> Any:
-        """What it calls the model with; given its output, or with the real model, the loss; or backward of."""
+    def until(
+        self, place: str, x: Any, y: Any, *outputs: Any, noise: int | None = None, model: Any = None
+    ) -> tuple[Any, ...]:
+        """With what it calls "model", "loss" or "backward" once the model has given these outputs.
 
-        def meet(*given: Any, **named: Any) -> Any:
-            raise _Met(*given, *named.values())
+        A model that is given runs instead, as often as the body calls it.
+        """
+        left = list(outputs)
+
+        def forward(*given: Any, **named: Any) -> Any:
+            if not left:
+                raise _Met("model", *given, *named.values())
+            return left.pop(0)
 
         def asked(*given: Any, **named: Any) -> Any:
-            if output is None and not real:
-                raise InputError("the loop body does not call the model itself")
-            meet(*given, **named)
+            raise _Met("loss", *given, *named.values())
 
-        def once(*given: Any, **named: Any) -> Any:
-            stub.forward = None  # what runs the model twice may make its own targets
-            return output
-
-        stub: Any = self.model if real else copy.copy(self.model)
-        if not real:
-            stub.forward = meet if output is None else once
+        stub: Any = copy.copy(self.model) if model is None else model
+        if model is None:
+            stub.forward = forward
+        if noise is not None:
+            same_noise(noise)
         try:
             with _Backward():
-                self.step(stub, self.optimizer, self.own if whole else asked, x, y)  # type: ignore[misc]
+                self.step(stub, self.optimizer, self.own if place == "backward" else asked, x, y)  # type: ignore[misc]
         except _Met as found:
-            return found.args
-        raise InputError("the loop body calls neither the model nor the loss, nor backward")
+            if found.args[0] == place:
+                return found.args[1:]
+        raise InputError(f"the loop body does not come to the {place}")
+
+
+class _Reading:
+    """What a loop body makes of a batch for the model and for the loss.
+
+    Of ``loss(model(x / 255).squeeze(1), y.float())`` inputs are ``x / 255`` and targets ``y.float()``. What the body
+    puts together itself is read as a whole, from the outputs to what it calls backward of.
+    """
+
+    def __init__(self, call: Call, body: _Body) -> None:
+        self.call, self.body = call, body
+        self.inputs, self.targets = call.batch, call.targets
+        self.output: Any = None  # of the model
+        self.of_inputs = self.of_targets = False  # whether these are others than those given
+        self.whole = self.both = False  # whether the loss is that of the whole; and targets come with the inputs
+        self.plain = self.followed = False  # whether the body hands on what it gets; whether it can be followed
+        self.direct: Any = None  # the loss without the body, where it can do without
+
+    def look(self) -> None:
+        call, body, x, y, half = self.call, self.body, self.call.batch, self.call.targets, self.call.examples // 2
+        known = self._look_at_inputs()
+        raw = self.output
+        with suppress(Exception), warnings.catch_warnings(action="error"):
+            value = body.own(raw if isinstance(raw, Tensor) else call.output(raw), y)
+            self.direct = value if bool(value.isfinite()) else None
+
+        def shifted(rows: Any, count: int = half) -> Any:
+            return mapped(rows, lambda t: t.roll(1, 0)[:count])
+
+        def first(rows: Any) -> Any:
+            return mapped(rows, lambda t: t[:half]) if call.splits else rows
+
+        def among(few: Any, rows: Any) -> bool:
+            return call.splits and _same(few, rows[: len(few)])
+
+        turned = None
+        with suppress(Exception):
+            turned, self.targets = body.until("loss", x, y, raw, noise=0)
+            aims = body.until("loss", first(x), first(y), shifted(raw), noise=1)[1]
+            moved = body.until("loss", shifted(x), shifted(y), first(raw), noise=1)[0]
+            fits = body.own(turned, self.targets).dim() == 0
+            self.followed = fits and among(aims, self.targets) and among(moved, turned)
+        if self.followed:
+            self.of_targets = not _same(self.targets, y)
+            self.plain = not (self.of_inputs or self.of_targets or not _same(turned, raw))
+            if self.of_targets and len(self.targets) != call.examples:  # places one after another, of either
+                self.of_targets = False
+                self.followed = _same(aims, body.until("loss", shifted(x), first(y), shifted(raw), noise=0)[1])
+        if not self.followed and known and (self.of_inputs or self.direct is None or turned is None):
+            value, elsewhere, others = (
+                body.until("backward", a, b, raw, noise=0)[0]
+                for a, b in ((x, y), (shifted(x, call.examples), y), (x, shifted(y, call.examples)))
+            )
+            self.both, reads = call.splits and not _same(value, elsewhere), not _same(value, others)
+            self.followed = self.whole = value.dim() == 0 and (
+                _same(value, self.direct) if reads and self.direct is not None else self.both or reads
+            )
+
+    def _look_at_inputs(self) -> bool:
+        """Find what the model gets and gives; whether that follows from the batch alone."""
+        call, body, known = self.call, self.body, False
+        with suppress(Exception):
+            given = body.until("model", call.batch, call.targets, noise=0)
+            known, again = _same(_one(given), call.batch), body.until("model", call.batch, call.targets, noise=1)
+            if call.splits and _same(again, given) and all(len(part) == call.examples for part in given):
+                self.inputs, self.of_inputs, known = _one(given), not known, True
+        self.output = call.raw(body.model.eval(), self.inputs)
+        return known
+
+    def turned(self, x: Any, y: Any) -> tuple[Any, Any]:
+        """Inputs and targets as the model and the loss get them, of other examples."""
+        given = self.body.until("model", x, y) if self.of_inputs else (x,)
+        if self.of_targets:
+            return _one(given), self.body.until("loss", x, y, self._like(self.output, y))[1]
+        return _one(given), (x, y) if self.both else y
+
+    @property
+    def as_call(self) -> Call:
+        """The call with what the model and the loss get."""
+        call = self.call
+        told = self.targets if self.of_targets else (call.batch, call.targets) if self.both else call.targets
+        return replace(call, batch=self.inputs, targets=told, criterion=self.loss, notes=(*call.notes, NOTE), _seen={})
+
+    def given(self, wanted: Any) -> tuple[Any, Any]:
+        """Inputs and targets for the body to go with what the loss gets; for their shapes, where it reads others."""
+        if self.both:
+            x, y = wanted
+            return x, y
+        x, y = self.call.batch, self.call.targets
+        return self._like(x, wanted), self._like(y, wanted) if self.of_targets else wanted
+
+    def _like(self, rows: Any, wanted: Any) -> Any:
+        """As many rows as are wanted, for their shapes."""
+        count = len(parts(wanted)[0][1])
+        pick = lambda t: t.index_select(0, torch.arange(count, device=t.device) % len(t))  # noqa: E731
+        return mapped(rows, pick) if self.call.splits else rows
+
+    def loss(self, output: Any, wanted: Any) -> Any:
+        """The loss of what the model returns, as the body computes it."""
+        if _RUNS.get():
+            return self.body.own(output, wanted)
+        if self.whole:
+            return self.body.until("backward", *self.given(wanted), output)[0]
+        turned, places = self.body.until("loss", *self.given(wanted), output)
+        return self.body.own(turned, wanted if self.of_targets else places)
+
+    def run(self, model: nn.Module, batch: Any) -> StepResult:
+        """What the body calls backward of, as a loss of the model's own, and what the model gave it first."""
+        made = list[Any]()
+        with model.register_forward_hook(lambda module, given, result: made.append(result)):
+            value = self.body.until("backward", *batch, model=model)[0]
+        return StepResult(value, made[0])
+
+    def reads_targets(self) -> bool:
+        """Whether what it calls backward of is a number, in either mode, that depends on the targets and stays else."""
+        x, y, model = self.call.batch, self.call.targets, self.body.model
+
+        def reads(train: bool) -> bool:
+            model.train(train)
+            values = (self.body.until("backward", x, t, noise=0, model=model)[0] for t in (y, y, y.roll(1, 0)))
+            value, again, other = values
+            return value.dim() == 0 and bool(value.isfinite()) and _same(value, again) and not _same(value, other)
+
+        if isinstance(y, Tensor) and self.call.splits:
+            with unchanged(model), torch.no_grad(), suppress(Exception):
+                return reads(False) and reads(True)
+        return False
+
+    def leaves(self) -> bool:
+        """Whether the body runs and, if the given loss can do without it, hands that other values than the targets."""
+        plain, y = self.direct is not None and not self.of_inputs, self.call.targets
+        try:
+            self.body.model.train()
+            self.body.until("backward", self.call.batch, y, model=self.body.model)
+            aims = self.body.until("loss", self.call.batch, y, model=self.body.model)[1:] if plain else ()
+            return not plain or (len(aims) == 1 and isinstance(y, Tensor) and not bool(torch.isin(aims[0], y).all()))
+        except Exception:  # it fails, with or without us
+            return False
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "_Reading":
+        return self  # copies of a program read the same
 
 
 def as_handed(
@@ -72,119 +218,53 @@ def as_handed(
 ) -> tuple[Call, Any, OwnStep, str]:
     """The call, the data and the loop body with inputs and targets as the body hands them on, and its way of outputs.
 
-    Of ``loss(model(x / 255).squeeze(1), y.float())`` inputs are then ``x / 255``, targets ``y.float()``; what the body
-    puts together itself is what it calls backward of. All stays where the loss can do without the body; where it cannot
-    be followed, or makes its own targets, the last result says so.
+    All stays where the loss can do without the body; where that cannot be followed, or makes its own targets, the last
+    result says so.
     """
-    x, y, half = call.batch, call.targets, call.examples // 2
-    body = None
-    with suppress(Exception):  # what cannot be copied
-        body = _Body(call, optimizer, step)
-    if body is None or call.forward is not None or call.asks or y is None:
+    read = None
+    if call.forward is None and not call.asks and call.targets is not None:
+        with suppress(Exception):  # what cannot be copied
+            read = _Reading(call, _Body(call, optimizer, step))
+    if read is None:
         return call, known, step, ""
-
-    def met(*given: Any, noise: int = 0, whole: bool = False) -> Any:
-        same_noise(noise)
-        return body.until(*given, whole=whole)  # type: ignore[misc]
-
-    def like(rows: Any, wanted: Any) -> Any:
-        """As many rows as are wanted, for their shapes."""
-        count = len(parts(wanted)[0][1])
-        pick = lambda t: t.index_select(0, torch.arange(count, device=t.device) % len(t))  # noqa: E731
-        return mapped(rows, pick) if call.splits else rows
-
-    def other(rows: Any, count: int = half) -> Any:
-        return mapped(rows, lambda t: t.roll(1, 0)[:count])
-
-    def rowwise(few: Any, all_rows: Any) -> bool:
-        return call.splits and all(_same(part, t[: len(part)]) for part, t in zip(few, all_rows, strict=True))
-
-    few_x, few_y = (mapped(side, lambda t: t[:half]) if call.splits else side for side in (x, y))
-    inputs, raw, outputs, targets, direct = x, None, None, y, None
-    followed = whole = both = of_inputs = of_targets = known_inputs = False  # both: targets come with the inputs
     with torch.no_grad(), suppress(Exception):
-        with suppress(Exception):
-            given = met(x, y)
-            handed = given[0] if len(given) == 1 else given
-            known_inputs = _same(handed, x)
-            if call.splits and _same(met(x, y, noise=1), given) and all(len(part) == call.examples for part in given):
-                inputs, of_inputs, known_inputs = handed, not known_inputs, True
-        raw = call.raw(body.model.eval(), inputs)
-        with suppress(Exception), warnings.catch_warnings(action="error"):
-            value = body.own(raw if isinstance(raw, Tensor) else call.output(raw), y)
-            direct = value if bool(value.isfinite()) else None
-        with suppress(Exception):
-            outputs, targets = met(x, y, raw)
-            aims = met(few_x, few_y, other(raw), noise=1)[1]
-            followed = body.own(outputs, targets).dim() == 0 and rowwise(
-                (met(other(x), other(y), raw[:half], noise=1)[0], aims), (outputs, targets)
-            )
-        if followed:
-            of_targets = not _same(targets, y)
-            if not (of_inputs or of_targets or not _same(outputs, raw)):
-                return call, known, step, ""
-            if of_targets and len(targets) != call.examples:  # places one after another, of targets or of inputs
-                of_targets, followed = False, _same(aims, met(other(x), few_y, other(raw))[1])
-        if not followed and known_inputs and (of_inputs or direct is None or outputs is None):
-            value, elsewhere, others = (
-                met(a, b, raw, whole=True)[0]
-                for a, b in ((x, y), (other(x, call.examples), y), (x, other(y, call.examples)))
-            )
-            both = call.splits and not _same(value, elsewhere)
-            reads = not _same(value, others)
-            followed = whole = value.dim() == 0 and (
-                _same(value, direct) if reads and direct is not None else both or reads
-            )
-    if not followed:
-        return call, known, step, LONE * _apart(body, x, y, direct is not None and not of_inputs)
-    told = targets if of_targets else (x, y) if both else y
-
-    def criterion(output: Any, wanted: Any) -> Any:
-        if _RUNS.get():
-            return body.own(output, wanted)
-        some_x, some_y = wanted if both else (like(x, wanted), like(y, wanted) if of_targets else wanted)
-        if whole:
-            return body.until(some_x, some_y, output, whole=True)[0]
-        turned, places = body.until(some_x, some_y, output)
-        return body.own(turned, wanted if of_targets else places)
+        read.look()
+    if not read.plain and not read.followed and read.leaves():
+        if not read.reads_targets():
+            return call, known, step, LONE
+        whole = replace(
+            call, batch=(call.batch, call.targets), targets=None, criterion=None, forward=read.run, _seen={}
+        )
+        return whole, known, lambda model, optimizer, loss, pair, _: step(model, optimizer, read.body.own, *pair), LONE
+    if read.plain or not read.followed:
+        return call, known, step, ""
 
     def body_of_turned(model: nn.Module, optimizer: Any, loss: Callable[..., Any], x_turned: Any, y_turned: Any) -> Any:
         """The body, while the model and the loss get these whatever the body makes of the examples in their place."""
 
         def instead(*given: Any, **named: Any) -> Any:
             output, wanted = (*given, *named.values())
-            return loss(output, y_turned if of_targets else wanted)
+            return loss(output, y_turned if read.of_targets else wanted)
 
         handed = x_turned if isinstance(x_turned, tuple) else (x_turned,)
-        turning = model.register_forward_pre_hook(lambda module, args: handed) if of_inputs else nullcontext()
-        some_x, some_y = y_turned if both else (like(x, y_turned), like(y, y_turned) if of_targets else y_turned)
+        x, y = read.given(y_turned)
         token = _RUNS.set(True)
         try:
-            with turning:
-                some_x = some_x if of_inputs or both else x_turned
-                return step(model, optimizer, body.own if whole else instead, some_x, some_y)
+            with model.register_forward_pre_hook(lambda *_: handed) if read.of_inputs else nullcontext():
+                x = x if read.of_inputs or read.both else x_turned
+                return step(model, optimizer, read.body.own if read.whole else instead, x, y)
         finally:
             _RUNS.reset(token)
 
     turned = None
     with suppress(Exception):  # there are none, or the body takes no other number of them
-        more, wanted = known
-        given = body.until(more, wanted) if of_inputs else (more,)
-        aims = body.until(more, wanted, like(raw, more))[1] if of_targets else (more, wanted) if both else wanted
-        turned = given[0] if len(given) == 1 else given, aims
-    call = replace(call, batch=inputs, targets=told, criterion=criterion, notes=(*call.notes, NOTE), _seen={})
-    return call, turned, body_of_turned, ""
+        turned = read.turned(*known)
+    return read.as_call, turned, body_of_turned, ""
 
 
-def _apart(body: _Body, x: Any, y: Any, plain: bool) -> bool:
-    """Whether a body runs and, if the given loss can do without it, hands that other values than the given targets."""
-    try:
-        body.model.train()
-        body.until(x, y, whole=True, real=True)
-        aims = body.until(x, y, real=True)[1:]
-        return not plain or (len(aims) == 1 and isinstance(y, Tensor) and not bool(torch.isin(aims[0], y).all()))
-    except Exception:  # it fails, with or without us
-        return False
+def _one(given: tuple[Any, ...]) -> Any:
+    """What a model is called with, as a batch."""
+    return given[0] if len(given) == 1 else given
 
 
 def _same(one: Any, two: Any) -> bool:

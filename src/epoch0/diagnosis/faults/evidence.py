@@ -179,6 +179,11 @@ class Evidence:
         return self.call.model
 
     @property
+    def blind(self) -> bool:
+        """Whether there is no loss to look at: that of a loop body that cannot be followed, nor run as a whole."""
+        return bool(self.lone) and self.call.targets is not None
+
+    @property
     def targets(self) -> Tensor | None:
         """All targets that are known: those of the data, else those of the batch."""
         known = self.call.targets if self.data is None or self.data[1] is None else self.data[1]
@@ -245,7 +250,7 @@ class Evidence:
                 with _Broadcasts(count, found.tables):
                     raw = found.raw = call.raw()
                     found.output = call.output(raw)
-                    found.loss = None if self.lone else self.loss_in(call, raw)
+                    found.loss = None if self.blind else self.loss_in(call, raw)
                 if found.loss is not None and found.loss.requires_grad:
                     found.gradients = gradients(found.loss, call.model)
         except Exception as error:  # whatever the user's code raises is a result of the pass
@@ -277,7 +282,7 @@ class Evidence:
     def reads_targets(self) -> bool:
         """Whether the loss depends on the targets, and these say what is right."""
         output, targets, loss = self.first.output, self.call.targets, self.first.loss
-        if self.lone:
+        if self.blind:
             return False  # what a judge is to say, or rewards and own values
         if self.inputs is not None and bool((self.inputs == self.inputs[:1]).all()) and len(self.inputs) > 1:
             return False  # one example, many times
@@ -320,7 +325,7 @@ class Evidence:
     def exchanged(self) -> Any:
         """The batch with other examples' inputs in its first and last place; None where that cannot be."""
         count = self.call.examples
-        if not self.call.splits or count < 4:
+        if not self.call.splits or count < 4 or self.lone:  # a loop body may pair examples
             return None
 
         def swap(tensor: Tensor) -> Tensor:
@@ -414,7 +419,7 @@ class Evidence:
             stepped(optimizer, lambda: self.loss_in(rows, rows.raw()), lambda: slopes.update(slopes or there()))
             return slopes
         same_noise()
-        wanted = {} if self.first.loss is None or self.lone else gradients(self.loss_in(rows, rows.raw()), model)
+        wanted = {} if self.first.loss is None or self.blind else gradients(self.loss_in(rows, rows.raw()), model)
         slopes = {n: slope for n, slope in wanted.items() if slope is not None}
         modes, out = list[bool](), list[Any]()
 

@@ -180,6 +180,8 @@ def conclude(
 ) -> FoundFaults:
     """Train the program, try changes where it does not learn, and rank what was seen and what mends it."""
     done = mend(seen, faults, seconds, tell or (lambda what, share: None)) if seconds > 0 else None
+    if seen.lone and done is not None and not (done.sound or done.mended):
+        done = None  # a loss of which only the number is known may not condemn
     return FoundFaults(ranked(faults, done), (*_missing(seen, done), *failed), seen.passes, done)
 
 
@@ -195,7 +197,7 @@ def _missing(seen: Evidence, done: Mending | None) -> Iterator[str]:
         (seen.reach is None, "What the loss can reach: outputs and targets are not one tensor of as many rows."),
     )
     yield from (note for missing, note in table if missing)
-    if seen.lone:
+    if seen.lone and done is None:
         yield f"Whether it learns: {seen.lone[0].lower()}{seen.lone[1:]}"
     elif not seen.reads_targets:
         yield "Whether it learns: the loss does not depend on whose the targets are, or makes its own."
