@@ -1,5 +1,6 @@
 """Models that compute their loss themselves, or differentiate on their way, as much public code does."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -322,7 +323,7 @@ def test_a_generator_behind_a_critic_that_stands_still() -> None:
     noise, real = torch.randn(300, 8), torch.ones(300, 1)
     given = {"loss": F.binary_cross_entropy_with_logits, "data": (noise, real), "seconds": 10}
     looked = find_faults(model, noise, real, optimizer=adam(model, 2e-4), **given)
-    assert not looked.faults and any("does not depend on whose" in line for line in looked.not_examined)
+    assert not looked.faults and looked.mending is not None and looked.mending.own.untold
     critic.requires_grad_(True)
     assert find_faults(model, noise, real, optimizer=adam(model), **given).faults[0].kind == "labels"
 
@@ -355,3 +356,89 @@ def test_a_loss_of_two_views_is_measured_on_what_depends_on_the_first() -> None:
     assert [layer.name for layer in e0.gain(model, views).layers] == ["inside.0", "inside.2"]
     report = e0.checkup(model, views)
     assert report.trains and not any("could not be measured" in note for note in report.notes)
+
+
+class Filler(nn.Module):
+    """Its own loss, what it makes of hidden inputs, and what was hidden."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        hidden = torch.rand_like(x) < 0.5
+        made = self.inner(x.masked_fill(hidden, 0.0))
+        return (made - x)[hidden].square().mean(), made, hidden
+
+
+def between(model: nn.Module, optimizer: Any, loss: Any, x: Tensor, y: Any) -> float:
+    """A density among noise."""
+    optimizer.zero_grad()
+    value = F.softplus(model(x)).mean() + F.softplus(-model(3 * torch.randn_like(x))).mean()
+    value.backward()
+    optimizer.step()
+    return float(value.detach())
+
+
+UNTOLD: dict[str, Any] = {
+    "a loss of outputs alone": lambda: (mlp(ends=8), X, {"loss": lambda out, _: (out.std(0) - 1).square().mean()}),
+    "two views": lambda: (
+        mlp(ends=8), X, {"loss": lambda pair, _: F.mse_loss(*pair) + (pair[0].std(0) - 1).abs().mean(),
+                         "forward": lambda m, x: (m(x), m(x + 0.1 * torch.randn_like(x)))},
+    ),
+    "a forward that gives the loss": lambda: (mlp(), X, {"forward": lambda m, x: (m(x).exp().mean() - 2).square()}),
+    "a model that gives its loss": lambda: (Filler(), X, {"data": TensorDataset(X, torch.zeros(len(X)))}),
+    "a loop body alone": lambda: (mlp(ends=1), X, {"step": between, "data": [(X[i : i + 50],) for i in (0, 50, 100)]}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", UNTOLD)
+def test_programs_without_targets_are_judged_by_how_far_the_loss_falls(name: str) -> None:
+    """It may speak for them; where it does not fall, nothing is said against them."""
+    torch.manual_seed(0)
+    model, x, given = UNTOLD[name]()
+    report = e0.checkup(model, x[:100], optimizer=adam(model), seconds=20, **given)
+    assert report.outcome == "trains" and not report.faults and "its loss falls by" in report.verdict
+    assert any("reads no targets" in line for line in report.not_examined)
+    still = torch.optim.Adam(model.parameters(), 1e-9)
+    looked = find_faults(model, x[:100], optimizer=still, seconds=5, **given)
+    assert looked.mending is None and any("falls by 0%" in line for line in looked.not_examined)
+
+
+def test_a_loss_that_needs_targets_is_told_so() -> None:
+    with pytest.raises(InputError, match="no targets, and this loss needs both"):
+        e0.checkup(mlp(), X[:50], loss=nn.CrossEntropyLoss())
+
+
+def test_a_loss_that_leaves_out_what_is_missing_may_get_it() -> None:
+    """Targets of which a third are NaN, each example with some."""
+    wanted = X @ torch.randn(64, 6, generator=torch.Generator().manual_seed(0)) / 8
+    wanted = wanted.masked_fill(torch.arange(wanted.numel()).view_as(wanted) % 3 == 0, math.nan)
+
+    def of_known(output: Tensor, targets: Tensor) -> Tensor:
+        known = ~targets.isnan()
+        return F.mse_loss(output[known], targets[known])
+
+    model = mlp(ends=6)
+    report = e0.checkup(model, X, wanted, loss=of_known, optimizer=adam(model), data=(X, wanted), seconds=20)
+    assert report.trains and not report.faults
+    faults = find_faults(model, X, wanted, loss=F.mse_loss, optimizer=adam(model), seconds=0).faults
+    assert any(fault.kind == "data" for fault in faults)
+
+
+def test_labels_that_a_training_step_does_not_read() -> None:
+    """An autoencoder that gets classes beside its inputs."""
+
+    class Coder(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Sequential(nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 64))
+
+        def training_step(self, batch: Any, index: int) -> Tensor:
+            return F.mse_loss(self.inner(batch[0]), batch[0])
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.Adam(self.parameters(), 3e-3)
+
+    report = e0.checkup(Coder(), (X[:100], Y[:100]), data=TensorDataset(X, Y), seconds=20)
+    assert report.outcome == "trains" and not report.faults and "its loss falls by" in report.verdict

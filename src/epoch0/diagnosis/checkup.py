@@ -153,7 +153,9 @@ def checkup(
         left = 0.0 if trial is False else max(seconds - (time.process_time() - started), seconds / 3)
         found = conclude(program, *suspected, left, say)
         seen = {"faults": found.faults, "not_examined": found.not_examined, "program": found.mending}
-        recipes = {} if program.lone and not program.blind else recipes  # not of what the body computes by itself
+        several = len(program.optimizers) > 1 and step is not None
+        if several or (program.lone and not program.blind):  # the loss is what the loop body computes by itself
+            recipes = {}
         return {"recipes": recipes | assess_program(found, program.optimizers), **seen}
 
     say("one step of each optimizer", 0.0)

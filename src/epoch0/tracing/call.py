@@ -101,7 +101,7 @@ class Call:
         named = parts(batch, model)
         check_tensors(batch, named)
         batch = mapped(batch, moved)
-        for tensor in _tensors(targets):
+        for tensor in _tensors(targets) if loss is None else []:  # a loss may leave out what is missing
             check_finite(f"the targets {tuple(tensor.shape)}", tensor)
         targets = mapped(targets, here)
         if forward is None and _second(batch, targets):
@@ -109,7 +109,7 @@ class Call:
             named = parts(batch, model)
         examples = examples_in(batch, targets, named)
         splits = not any("edge_index" in name for name, _ in named) and _divisible(batch, examples)
-        check_targets(examples if splits else None, targets, loss)
+        check_targets(examples if splits else None, targets)
         splits = splits and (targets is None or _divisible(targets, examples))
         if not splits and isinstance(targets, Tensor) and targets.dim():
             examples = len(targets)
@@ -207,16 +207,17 @@ class Call:
         return result
 
     def _called(self, model: Callable[..., Any], batch: Any) -> Any:
-        if self.forward is not None:
-            return self.forward(model, batch)  # type: ignore[arg-type]
         if self._stepped and isinstance(model, nn.Module):
             return self._step(model, batch)
-        args, kwargs = arguments(self.model, batch)
-        kwargs |= {self.asks: self.targets} if self.asks else {}
-        if not self._seen.get("alone", self.targets is None):
-            return model(*args, **kwargs)
+        if self.forward is not None:
+            run = partial(self.forward, model, batch)  # type: ignore[arg-type]
+        else:
+            args, kwargs = arguments(self.model, batch)
+            run = partial(model, *args, **kwargs, **({self.asks: self.targets} if self.asks else {}))
+        if not self._seen.get("alone", self.targets is None and self.criterion is None):
+            return run()
         with _collected((model if isinstance(model, nn.Module) else self.model).modules(), last=True) as heard:
-            result = model(*args, **kwargs)
+            result = run()
         alone = isinstance(result, Tensor) and result.dim() == 0 and result.is_floating_point() and bool(heard)
         self._seen["alone"] = alone
         return StepResult(result, heard[-1][1]) if alone else result
@@ -241,10 +242,11 @@ class Call:
     def has_loss(self) -> bool:
         """Whether there is a loss: targets were given, or the model has its own.
 
-        Its own is that of ``training_step``, or the ``.loss`` or first number that it returns; whether it does is seen
-        in a run, which is made now if there was none. For a mapping without labels none is expected.
+        One that was given, if it does without. Its own is that of ``training_step``, or the ``.loss`` or first number
+        that it returns; whether it does is seen in a run, which is made now if there was none. For a mapping without
+        labels none is expected.
         """
-        if self.targets is not None or self._stepped:
+        if self.targets is not None or self.criterion is not None or self._stepped:
             return True
         if isinstance(self.batch, Mapping) and not any(self.batch.get(key) is not None for key in LABELS):
             return False
@@ -407,7 +409,8 @@ def starts(model: nn.Module, batch: Any) -> tuple[Tensor | None, list[Tensor], t
     named = [(n, t) for n, t in every if not any(word in n for word in _BESIDE)] or every
     floats = [(name, tensor) for name, tensor in named if tensor.is_floating_point()]
     whole = [t for _, t in named if not (t.is_floating_point() or t.is_complex() or t.dtype == torch.bool) and t.dim()]
-    name, start = next(((n, t) for n, t in floats if t.dim() > 1), ("", None))
+    # a state that begins at zero is no place for a signal to start
+    name, start = next(((n, t) for n, t in floats if t.dim() > 1 and (bool(t.any()) or not whole)), ("", None))
     if start is None and floats and not whole:
         name, start = floats[0]
     held = [f"'{other}'" for other, tensor in floats if start is not None and tensor is not start]

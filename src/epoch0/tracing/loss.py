@@ -32,6 +32,9 @@ def scalar_loss(output: Tensor, targets: Any, loss: Loss | None) -> Tensor:
     try:
         value = loss(output, targets)
     except Exception as error:
+        if targets is None:
+            text = "a loss was given but no targets, and this loss needs both"
+            raise InputError(f"{text}: {type(error).__name__}: {error}") from error
         raise InputError(f"the loss fails on outputs {tuple(output.shape)}: {type(error).__name__}: {error}") from error
     return check_loss(value, [output])
 
@@ -83,10 +86,8 @@ def _cross_entropy(output: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(output, targets)
 
 
-def check_targets(examples: int | None, targets: Any, loss: Loss | None) -> None:
-    """Refuse targets of another length than the batch or without values, and a loss without targets, before any run."""
-    if targets is None and loss is not None:
-        raise InputError("a loss was given but no targets; loss(outputs, targets) needs both.")
+def check_targets(examples: int | None, targets: Any) -> None:
+    """Refuse targets of another length than the batch or without values, before any run."""
     if isinstance(targets, Tensor):
         check_dense("the targets", targets)
     if examples is not None and isinstance(targets, Tensor) and (targets.dim() == 0 or len(targets) != examples):

@@ -3,7 +3,7 @@
 import copy
 import warnings
 from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
@@ -86,6 +86,7 @@ class _Reading:
         self.of_inputs = self.of_targets = False  # whether these are others than those given
         self.whole = self.both = False  # whether the loss is that of the whole; and targets come with the inputs
         self.plain = self.followed = False  # whether the body hands on what it gets; whether it can be followed
+        self.training = False  # whether it can only be run in training mode
         self.direct: Any = None  # the loss without the body, where it can do without
 
     def look(self) -> None:
@@ -178,25 +179,43 @@ class _Reading:
 
     def run(self, model: nn.Module, batch: Any) -> StepResult:
         """What the body calls backward of, as a loss of the model's own, and what the model gave it first."""
-        made = list[Any]()
-        with model.register_forward_hook(lambda module, given, result: made.append(result)):
+        made = list[tuple[bool, Any]]()
+
+        def heard(module: nn.Module, given: Any, result: Any) -> None:
+            if any(tensor.dim() for _, tensor in parts((result,))):  # no losses
+                made.append((module is not model, result))
+
+        if self.training:
+            model.train()
+        with ExitStack() as hooks:
+            for module in model.modules():
+                hooks.enter_context(module.register_forward_hook(heard))
             value = self.body.until("backward", *batch, model=model)[0]
-        return StepResult(value, made[0])
+        return StepResult(value, min(made, key=lambda pair: pair[0])[1])
 
-    def reads_targets(self) -> bool:
-        """Whether what it calls backward of is a number, in either mode, that depends on the targets and stays else."""
-        x, y, model = self.call.batch, self.call.targets, self.body.model
+    def runs(self) -> bool:
+        """Whether what it calls backward of is a finite number, the same for the same noise, at least in training."""
+        model, batch = self.body.model, (self.call.batch, self.call.targets)
 
-        def reads(train: bool) -> bool:
+        def number(train: bool) -> bool:
             model.train(train)
-            values = (self.body.until("backward", x, t, noise=0, model=model)[0] for t in (y, y, y.roll(1, 0)))
-            value, again, other = values
-            return value.dim() == 0 and bool(value.isfinite()) and _same(value, again) and not _same(value, other)
+            with suppress(Exception):
+                one, two = (self.body.until("backward", *batch, noise=0, model=model)[0] for _ in range(2))
+                return one.dim() == 0 and bool(one.isfinite()) and _same(one, two)
+            return False
 
-        if isinstance(y, Tensor) and self.call.splits:
-            with unchanged(model), torch.no_grad(), suppress(Exception):
-                return reads(False) and reads(True)
-        return False
+        with unchanged(model), torch.no_grad():
+            self.training = not number(False)
+            return number(True)
+
+    def repeats(self) -> bool:
+        """Whether a step runs the model more than once, and all targets given are the same."""
+        y, count = self.call.targets, list[int]()
+        if not isinstance(y, Tensor) or not y.dim() or not bool((y == y[:1]).all()):
+            return False
+        with self.body.model.register_forward_hook(lambda *_: count.append(1)), suppress(Exception):
+            self.body.step(self.body.model, self.body.optimizer, self.body.own, self.call.batch, y)  # type: ignore[misc]
+        return len(count) > 1
 
     def leaves(self) -> bool:
         """Whether the body runs and, if the given loss can do without it, hands that other values than the targets."""
@@ -221,23 +240,26 @@ def as_handed(
     All stays where the loss can do without the body; where that cannot be followed, or makes its own targets, the last
     result says so.
     """
-    read = None
-    if call.forward is None and not call.asks and call.targets is not None:
+    x, y, read = call.batch, call.targets, None
+    own = y is None and call.criterion is None and call.has_loss
+    if not (own or call.asks or (y is not None and call.forward is not None)):
         with suppress(Exception):  # what cannot be copied
             read = _Reading(call, _Body(call, optimizer, step))
     if read is None:
         return call, known, step, ""
-    with torch.no_grad(), suppress(Exception):
-        read.look()
-    if not read.plain and not read.followed and read.leaves():
-        if not read.reads_targets():
-            return call, known, step, LONE
-        whole = replace(
-            call, batch=(call.batch, call.targets), targets=None, criterion=None, forward=read.run, _seen={}
-        )
-        return whole, known, lambda model, optimizer, loss, pair, _: step(model, optimizer, read.body.own, *pair), LONE
-    if read.plain or not read.followed:
+    if y is not None:
+        with torch.no_grad(), suppress(Exception):
+            read.look()
+    alone = y is None or read.repeats()  # it has targets of its own, for what else it runs
+    if not alone and (read.plain or not (read.followed or read.leaves())):
         return call, known, step, ""
+    if alone or not read.followed:
+        if not read.runs():
+            return call, known, step, LONE
+        if y is None and known is not None and isinstance(x, tuple | list) and len(x) == 2:
+            known = (known, None)
+        whole = replace(call, batch=(x, y), targets=None, criterion=None, forward=read.run, asks=None, _seen={})
+        return whole, known, lambda model, optimizer, loss, pair, _: step(model, optimizer, read.body.own, *pair), LONE
 
     def body_of_turned(model: nn.Module, optimizer: Any, loss: Callable[..., Any], x_turned: Any, y_turned: Any) -> Any:
         """The body, while the model and the loss get these whatever the body makes of the examples in their place."""

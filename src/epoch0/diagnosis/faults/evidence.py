@@ -171,6 +171,7 @@ class Evidence:
     stopped: str = ""  # why a trial of the program could not be made
     lost: Fault | None = None  # that some of the examples or inputs hold NaN, and were left out
     lone: str = ""  # that the loop body cannot be followed, or makes its own targets
+    untold: str = ""  # what a loss that reads no targets did, which is not enough to tell
     whole: bool = False  # whether the loss takes all that the model returns, a tuple, say, and not THE output
     dropped: list[float] = field(default_factory=list)  # what dropout leaves out in evaluation mode, too
 
@@ -187,6 +188,8 @@ class Evidence:
     def targets(self) -> Tensor | None:
         """All targets that are known: those of the data, else those of the batch."""
         known = self.call.targets if self.data is None or self.data[1] is None else self.data[1]
+        if self.call.targets is None and self.call.labels is None:
+            return None  # what a loader gives beside the inputs of a model with a loss of its own
         return known.detach() if isinstance(known, Tensor) and known.numel() and not self.lone else None
 
     @property

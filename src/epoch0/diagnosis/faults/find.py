@@ -1,6 +1,7 @@
 """Find the faults of a program: all checks before training, then a trial, and what repairs it; most certain first."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from inspect import isfunction, signature
 from typing import Any
@@ -96,14 +97,18 @@ def evidence(
         model.float()
     if step is not None and not callable(step):
         raise InputError(f"step={step!r}; give a function step(model, optimizer, loss, x, y).")
-    batch, targets, lost = _finite(batch, targets)
+    batch, targets, lost = _finite(batch, targets, loss)
     call = apart(Call.of(model, batch, targets, loss=loss, forward=forward), data)
     if optimizers and coarse:
         call = replace(call, notes=(copied_in_full(coarse), *call.notes))
     turned, lone = LENGTH_FIRST in call.notes, ""  # what of the loop body cannot be followed
     known, size = _known(call, data, turned)
     if known is not None:
-        inputs, wanted, more = _finite(*known)
+        inputs, wanted, more = _finite(*known, loss)
+        if step is not None and isinstance(wanted, Tensor) and isinstance(targets, Tensor):
+            wanted = (
+                wanted.to(targets.dtype) if targets.is_floating_point() else wanted
+            )  # its loop makes floats of them
         known, lost = (inputs, wanted), more or lost
     if step is not None and len(optimizers) == 1 and not turned:
         with call.unchanged():
@@ -115,8 +120,16 @@ def evidence(
     return seen
 
 
-def _finite(batch: Any, targets: Any) -> tuple[Any, Any, Fault | None]:
-    """The examples that hold numbers only, and what the others show; all where none or every one does."""
+def _finite(batch: Any, targets: Any, loss: Any) -> tuple[Any, Any, Fault | None]:
+    """The examples that hold numbers only, and what the others show; all where none or every one does.
+
+    All, too, where a loss is given that leaves out the targets that hold none.
+    """
+    with suppress(Exception):
+        if not bool(targets.isfinite().all()) and bool(loss(torch.zeros_like(targets), targets).isfinite()):
+            targets, masked = targets.nan_to_num(), targets
+            batch, targets, lost = _finite(batch, targets, None)
+            return batch, masked if lost is None else targets, lost
     sides = [side for given in (batch, targets) for name, side in parts(given) if side.dim() and "mask" not in name]
     if len({len(side) for side in sides}) != 1:
         return batch, targets, None
@@ -197,14 +210,18 @@ def _missing(seen: Evidence, done: Mending | None) -> Iterator[str]:
         (seen.reach is None, "What the loss can reach: outputs and targets are not one tensor of as many rows."),
     )
     yield from (note for missing, note in table if missing)
-    if seen.lone and done is None:
+    if done is not None and done.own.untold:
+        yield "Whether the outputs are of use: the loss reads no targets, so it is seen how far it falls."
+    if seen.untold:
+        yield f"Whether it learns: {seen.untold}"
+    elif seen.lone and done is None:
         yield f"Whether it learns: {seen.lone[0].lower()}{seen.lone[1:]}"
-    elif not seen.reads_targets:
-        yield "Whether it learns: the loss does not depend on whose the targets are, or makes its own."
     elif seen.stopped:
         yield f"{UNTRAINED} ({seen.stopped.rstrip('.')})."
+    elif done is None and len(seen.optimizers) > 1:
+        yield "Whether it learns: the steps of several optimizers are not followed; pass the model and loss of one."
     elif done is None:
-        yield "Whether it learns: a trial takes optimizer=, four examples with targets or more, and seconds= above 0."
+        yield "Whether it learns: a trial takes optimizer=, four examples, targets or a loss, and seconds= above 0."
     elif done.stopped:
         yield done.stopped
 
@@ -244,8 +261,9 @@ def _read(data: Any, call: Call) -> list[tuple[Any, Any]]:
     for item in (source[i] for i in range(min(MOST, len(source)))) if single else source:
         if isinstance(item, tuple | list) and len(item) == several + 1 > 2:  # as a TensorDataset has them
             item = (tuple(item[:-1]), item[-1])
-        if isinstance(item, Mapping) and call.targets is None:  # its labels are among them
-            item = (item, None)
+        alone = isinstance(item, Tensor | Mapping) or (isinstance(item, tuple | list) and len(item) != 2)
+        if call.targets is None and alone:  # labels are among them, or there are none
+            item = (item[0] if isinstance(item, tuple | list) and len(item) == 1 else item, None)
         if not isinstance(item, tuple | list) or len(item) != 2:
             break
         pairs.append((item[0], item[1]) if not single else (_alone(item[0]), _alone(item[1])))

@@ -120,12 +120,16 @@ def mend(seen: Evidence, suspects: Sequence[Fault], seconds: float, tell: Tell) 
     with seen.call.unchanged():
         tell("the program as it is", 0.0)
         try:
-            own = _own(program, suspects, seconds)
+            own = _own(program, suspects, seconds, sample=seen.data is None)
         except Exception as error:  # the user's code, or a loss that takes no such outputs
             seen.stopped = raised(error)
             return None
         if (sound := Mending(own).sound) and not (suspects := _standing(own, suspects)):
             return Mending(own)
+        if program.untold and not sound and not math.isnan(own.known):
+            fall = f"falls by {max(own.known, 0):.0%} in {own.steps} steps"
+            seen.untold = f"the loss reads no targets of the examples, and {fall}; see whether its outputs are of use."
+            return None
         number = STEPS if program.call.examples >= FEW else LONG // 5
         length = max(FEWEST, min(number, int(seconds / TRIES / max(own.seconds / own.steps, 1e-9))))
         tried, why, certain = list[Tried](), "", {fault.kind for fault in suspects if fault.certainty >= SURE}
@@ -144,12 +148,17 @@ def mend(seen: Evidence, suspects: Sequence[Fault], seconds: float, tell: Tell) 
     return Mending(own, tuple(tried), why)
 
 
-def _own(program: UserProgram, suspects: Sequence[Fault], seconds: float) -> Trained:
-    """The program as it is; one in which nothing was seen, or that learns, has many epochs to show that it is slow."""
+def _own(program: UserProgram, suspects: Sequence[Fault], seconds: float, sample: bool) -> Trained:
+    """The program as it is; one in which nothing was seen, or that learns, has many epochs to show that it is slow.
+
+    Of a sample of its examples epochs mean nothing.
+    """
     copied = program.copied()
     own, count = copied.train(STEPS, seconds / 6), program.call.examples
     number = LONG if count < FEW else min(EPOCHS * math.ceil(count / program.size), MOST)
-    if program.size >= count - program.held >= FEW:  # who steps over all examples at once has thousands of epochs
+    if program.size >= count - program.held >= FEW or (
+        sample and count >= FEW
+    ):  # who steps over all examples at once has thousands of epochs
         number = MOST
     enough = own.known >= CLEARLY or not suspects if own.learns else bool(suspects)
     if not (enough or math.isnan(own.known) or number <= own.steps):

@@ -1,7 +1,8 @@
 """A copy of the user's program that may be changed and trained: do its outputs learn the targets?
 
 The measure is the same for any task: how far the loss with each example's target lies below the loss with another's,
-relative to the latter. It is 0 for a constant answer, near 1 where the outputs know the targets.
+relative to the latter. It is 0 for a constant answer, near 1 where the outputs know the targets. Where there are no
+targets, or the loss does not read them, it is how far the loss falls, and may only speak for a program.
 """
 
 import dataclasses
@@ -46,6 +47,7 @@ class Trained:
     bar: float = KNOWS  # the share from which its outputs know the targets
     others: int = 0  # how many examples were held out
     by_heart: bool = False  # whether it knows those in training alone, however long it goes on
+    untold: bool = False  # whether what is known is by how much the loss has fallen
     batched: float = math.nan  # the share with the statistics of batches, where that with running ones is small
 
     @property
@@ -67,6 +69,8 @@ class Trained:
         """The result in a clause."""
         if math.isnan(self.known):
             return "the loss stops being a number"
+        if self.untold:
+            return f"its loss falls by {max(self.known, 0):.0%}"
         return f"its outputs come to know the targets to {max(self.known, 0):.0%}"
 
     @property
@@ -88,8 +92,9 @@ class UserProgram:
     whole: bool = False  # whether the loss takes all that the model returns, and not THE output
     ordered: bool = False  # whether the examples come in their order
     sinks: bool = False  # whether the loss has a floor below zero, as likelihoods of counts have
+    untold: bool = False  # whether nobody says what is right: it is looked at how far the loss falls
     floors: dict[int, float] = dataclasses.field(default_factory=dict)  # first example that is read -> the loss's floor
-    begun: float = math.nan  # the loss with the targets of others, before training
+    begun: float = math.nan  # the loss before training, with the targets of others if these are told
 
     @classmethod
     def of(cls, seen: Evidence) -> "UserProgram | None":
@@ -98,17 +103,25 @@ class UserProgram:
         # whether examples can be given the targets of others: these stand apart, or at a known place in the batch
         apart = any(tensor.dim() for _, tensor in parts(call.targets))
         placed = call.targets is None and call.labels is not None
-        if len(seen.optimizers) != 1 or not (apart or (placed and call.has_loss)) or not seen.reads_targets:
+        if len(seen.optimizers) != 1 or seen.blind or not call.has_loss:
             return None
         if call.splits and call.targets is None and isinstance(known[0], Mapping):
             call = Call.of(call.model, known[0], forward=call.forward)
-        elif call.splits and known[0] is not None and known[1] is not None:
-            if call.targets is None and isinstance(call.batch, tuple | list):
-                call = Call.of(call.model, known, forward=call.forward)
-            elif call.targets is not None and (isinstance(call.batch, Tensor) or same_shapes(known[0], call.batch)):
-                call = Call.of(call.model, *known, loss=call.criterion, forward=call.forward)
-        if call.examples < 4 or (not call.splits and call.targets is None):
+        elif call.splits and known[0] is not None and call.targets is None:
+            pair = isinstance(call.batch, tuple | list) and len(call.batch) == 2
+            pair = pair and (known[1] is not None or call.batch[1] is None)
+            if pair or same_shapes(known[0], call.batch):
+                call = Call.of(call.model, known if pair else known[0], loss=call.criterion, forward=call.forward)
+        elif (
+            call.splits
+            and known[0] is not None
+            and known[1] is not None
+            and (isinstance(call.batch, Tensor) or same_shapes(known[0], call.batch))
+        ):
+            call = Call.of(call.model, *known, loss=call.criterion, forward=call.forward)
+        if call.examples < 4:
             return None
+        untold = not ((apart and seen.reads_targets) or (placed and cls._placed_targets_are_read(call)))
         size, held = call.examples, 0
         if call.splits:
             held = size // 4 if size >= HELD else 0
@@ -120,7 +133,22 @@ class UserProgram:
             size = min(seen.batch_size or usual, trained)
         counts = isinstance(call.targets, Tensor) and call.targets.is_floating_point() and bool(call.targets.max() > 1)
         sinks = counts and seen.reach is not None and not seen.reach.last.name and -math.inf < seen.reach.free < 0
-        return cls(call, seen.optimizers[0], size, seen.step, seen.loss_of, held, seen.whole, seen.ordered, sinks)
+        given = (call, seen.optimizers[0], size, seen.step, seen.loss_of, held, seen.whole, seen.ordered)
+        return cls(*given, sinks, untold)
+
+    @staticmethod
+    def _placed_targets_are_read(call: Call) -> bool:
+        """Whether the model's own loss changes when its examples get the labels of others."""
+        assert call.labels is not None
+        if len(call.labels[1]) != call.examples:
+            return False
+        with unchanged(call.model), torch.no_grad():
+            call.model.eval()
+            losses = []
+            for one in (call, _turned(call, torch.arange(call.examples).roll(1))):
+                same_noise()
+                losses.append(float(one.loss(one.raw())))
+        return losses[0] != losses[1]
 
     def copied(self) -> "UserProgram":
         """A copy that can be changed and trained."""
@@ -151,12 +179,14 @@ class UserProgram:
                     if last or curve[-1][1] >= (usual if enough is None else enough):
                         break
         rest = slice(self.call.examples - self.held, None)
-        held = self.known(seed, rest) if self.held and math.isfinite(losses[-1]) else None
+        apart = self.held and not self.untold and math.isfinite(losses[-1])
+        held = self.known(seed, rest) if apart else None
         left = rate_of(self.optimizer) / rate if rate > 0 else 1.0
         norms = any(getattr(module, "track_running_stats", False) for module in self.call.model.modules())
-        batched = self.known(seed, batches=True) if norms and curve[-1][1] < KNOWS else math.nan
+        batched = self.known(seed, batches=True) if norms and not self.untold and curve[-1][1] < KNOWS else math.nan
         spent = time.thread_time() - started
-        return Trained(tuple(curve), tuple(losses), held, spent, left, bar, self.held, batched=batched)
+        done = Trained(tuple(curve), tuple(losses), held, spent, left, bar, self.held, batched=batched)
+        return dataclasses.replace(done, untold=self.untold)
 
     def _one(self, rows: Call) -> float:
         if self.step is None:
@@ -177,14 +207,20 @@ class UserProgram:
         """
         few = self.call
         if few.splits:
+            of = slice(few.examples - self.held, None) if self.untold and self.held else of
             subset = few.rows(of or slice(0, few.examples - self.held))
             drawn = torch.randperm(subset.examples, generator=generator(seed, 0x6B6E))[: ROWS if self.sinks else READ]
             few = subset.rows(drawn)
         with unchanged(few.model), torch.no_grad():
             few.model.train(batches)
+            if self.untold:
+                same_noise(seed)
             if not bool(few.output(raw := few.raw()).isfinite().all()):
                 return math.nan
             own, other = float(self._loss(few, raw)), 0.0
+            if self.untold:
+                self.begun = own if math.isnan(self.begun) else self.begun
+                return (self.begun - own) / max(abs(self.begun), abs(own), 1e-12)
             for place in range(OTHERS):
                 turned = _turned(few, torch.arange(few.examples).roll(1 + place * few.examples // (OTHERS + 1)))
                 other += float(self._loss(turned, raw if few.targets is not None else turned.raw())) / OTHERS

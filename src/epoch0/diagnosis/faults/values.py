@@ -1,6 +1,7 @@
 """Faults of the data against the model: scales of inputs, classes, and the first loss against a constant answer's."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 
 import torch
@@ -107,8 +108,11 @@ def ignored_class(seen: Evidence) -> Iterator[Fault]:
     equal = torch.full_like(output, 1 / output.shape[dims[0]], requires_grad=True)  # the model's own may be saturated
     with torch.enable_grad():
         pulled = torch.autograd.grad(seen.loss_of(equal, targets), equal)[0].abs().amax(dims[0]) > 0
+    read = torch.ones_like(pulled)  # places that the loss looks at, whatever stands there
+    for dim in range(pulled.dim()) if pulled.squeeze().dim() > 1 else ():
+        read &= pulled.any([d for d in range(pulled.dim()) if d != dim], keepdim=True)
     for value in targets.unique().tolist():
-        same = targets == value
+        same = (targets == value) & read
         share = float(same.double().mean())
         if not 0 <= value < output.shape[dims[0]] or share < 0.05 or int(same.sum()) < 8:
             continue
@@ -167,11 +171,26 @@ def label_inside(seen: Evidence, inputs: Tensor, targets: Tensor) -> Iterator[Fa
         yield Fault("data", "inputs", message, "Leave it out: it is not there when the model is used.", "step 0", 0.9)
 
 
+def _foreseen(seen: Evidence, targets: Tensor) -> bool:
+    """Whether the output for the last of some tokens changes with that token among the inputs."""
+
+    def last_moved(dim: int) -> bool:
+        other = targets.clone()
+        other.select(dim, -1).copy_(targets.select(dim, 0))
+        turned = mapped(seen.call.batch, lambda t: other if torch.equal(t, targets) else t)
+        one, two = (seen.quietly(seen.model, batch) for batch in (seen.call.batch, turned))
+        return not torch.equal(one.select(dim, -1), two.select(dim, -1))
+
+    with suppress(Exception):  # outputs may have no such places
+        return last_moved(0) and last_moved(1)
+    return True
+
+
 def targets_inside(seen: Evidence) -> Iterator[Fault]:
     """One of several inputs, of tokens, is the targets themselves: a decoder that sees what it must predict."""
     targets, given = seen.call.targets, parts(seen.call.batch)
     if not isinstance(targets, Tensor) or targets.is_floating_point() or targets.dim() < 2 or len(given) < 2:
         return
-    if any(torch.equal(item, targets) for _, item in given) and len(targets.unique()) > 2:
+    if any(torch.equal(item, targets) for _, item in given) and len(targets.unique()) > 2 and _foreseen(seen, targets):
         fix = "Move it on by one place: a decoder gets the tokens before the one that it must predict."
         yield Fault("data", "inputs", "One of the inputs is the targets, token by token.", fix, certainty=0.9)

@@ -59,7 +59,7 @@ def taken(batches: Iterable[Any], loss: Loss | None) -> list[Batch]:
         try:
             check_tensors(x, tensors)
             count = examples_in(x, targets, tensors)
-            check_targets(count if isinstance(x, Tensor) else None, targets, loss)
+            check_targets(count if isinstance(x, Tensor) else None, targets)
         except InputError as problem:
             raise InputError(f"batch {place}: {problem}") from problem
         if place == MOST:
