@@ -384,6 +384,4 @@ def outcome(recipes: Mapping[str, Recipe]) -> str:
     trains = [name for name, recipe in recipes.items() if recipe.trains]
     if len(trains) == len(recipes):
         return "trains"
-    if trains:
-        return f"needs {trains[0]}"
-    return max(recipes.values(), key=lambda recipe: recipe.probability).cause
+    return f"needs {trains[0]}" if trains else max(recipes.values(), key=lambda recipe: recipe.probability).cause

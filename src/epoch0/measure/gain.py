@@ -301,6 +301,4 @@ def gain_status(measured: float, error: float, depth: int) -> str:
     low, high = max(measured - 2 * error, 0.0), measured + 2 * error
     if abs(math.log(measured)) < margin:
         return "keeps" if low > 0 and math.log(high) < 2 * margin and math.log(low) > -2 * margin else "unclear"
-    if low < 1 < high:
-        return "unclear"
-    return "grows" if measured > 1 else "shrinks"
+    return "unclear" if low < 1 < high else "grows" if measured > 1 else "shrinks"

@@ -194,6 +194,4 @@ def _status(length: float, before: float | None) -> str:
         return "not finite"
     if before is None:
         return "given"
-    if length == 0:
-        return "vanished"
-    return "grows" if length > before else "shrinks" if length < before else "keeps"
+    return "vanished" if length == 0 else "grows" if length > before else "shrinks" if length < before else "keeps"
