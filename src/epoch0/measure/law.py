@@ -562,5 +562,4 @@ def _normalised(x: Tensor, square: Tensor, over: tuple[int, ...], eps: float, ce
     z = h / variance.sqrt()
     sums = [(t * z**power).sum(over, keepdim=True) for power in range(3)]
     mixed = one * sums[0] + 2 * one * z * sums[1] + z**2 * sums[2]
-    after = (t * (1 - 2 * (one + z**2) / n) + mixed / n**2) / variance
-    return after.clamp(min=0).to(square.dtype)
+    return ((t * (1 - 2 * (one + z**2) / n) + mixed / n**2) / variance).clamp(min=0).to(square.dtype)

@@ -140,8 +140,7 @@ def boundary_density(
             linear = [layer for layer in law[number] if isinstance(layer, nn.Linear)]
             layers = [(layer.weight.double(), layer.bias.double()) for layer in linear]
             x = draw(points, generator(seed, index, 1))
-            met = _FacesMet(layers, hidden, fold, *biases, k, kind == "linear")
-            found[number] = met.mean(x, directions).numpy()
+            found[number] = _FacesMet(layers, hidden, fold, *biases, k, kind == "linear").mean(x, directions).numpy()
     return BoundaryDensity(found, measure, k, kind, len(directions))
 
 

@@ -157,8 +157,7 @@ def largest_call(
         index = torch.arange(math.prod(shape)).reshape(shape)
         kept = [d for d in range(len(shape)) if d + 1 not in dims]
         windows = index.permute(*kept, *(d - 1 for d in dims)).reshape(math.prod(shape[d] for d in kept), -1)
-        left = tuple((1 if d + 1 in dims else n) for d, n in enumerate(shape) if keep or d + 1 not in dims)
-        return windows, left
+        return windows, tuple((1 if d + 1 in dims else n) for d, n in enumerate(shape) if keep or d + 1 not in dims)
     if kwargs.get("return_indices") or operation.endswith("indices"):
         raise InputError(f"{operation} ({where}) also returns indices, which are not piecewise linear.")
     spatial, dilation = int(operation[-2]), kwargs.get("dilation", args[4] if len(args) > 4 else 1)

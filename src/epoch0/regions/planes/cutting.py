@@ -426,8 +426,7 @@ class Arrangement:
         self._split_edges()
 
         chord, start, stop = self._chord_pieces()
-        following = self._successors(np.concatenate([[0], np.cumsum(degrees[degrees > 0])]), len(chord))
-        elements, bounds = cycles(following)
+        elements, bounds = cycles(self._successors(np.concatenate([[0], np.cumsum(degrees[degrees > 0])]), len(chord)))
         ids = 2 * (len(mesh.edges) + np.arange(len(chord)))
         halves = np.concatenate([2 * piece + back, ids, ids + 1])[elements]
         mesh.add_edges(np.stack([start, stop], axis=1), owners[column + self.zero_on[chord]], np.full(len(chord), -1))
