@@ -277,8 +277,7 @@ class Walk:
     def _finish(self, node: int) -> None:
         try:
             flow = self._resolved(node)
-            predicted = float(flow.square.double().mean())
-            if not math.isfinite(predicted):
+            if not math.isfinite(predicted := float(flow.square.double().mean())):
                 raise NoLaw("numbers overflow")
             self.found.append(PredictedGain(predicted, predicted * math.sqrt(flow.variance), ""))
         except NoLaw as reason:

@@ -140,8 +140,7 @@ class Lines:
         seam = torch.zeros(count, dtype=torch.bool, device=step.device)
         seam[1:] = new_line
         seam[1:-1] |= step[1:-1] >= 0
-        places = seam.nonzero()[:, 0]
-        if not len(places):
+        if not len(places := seam.nonzero()[:, 0]):
             return []
         wanted = torch.linspace(0, count, parts + 1, device=step.device)[1:-1]
         near = torch.searchsorted(places.double(), wanted.double()).clamp_max(len(places) - 1)

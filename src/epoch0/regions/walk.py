@@ -58,8 +58,7 @@ def check_fits(program: Program, memory: float) -> None:
     alive, most, where = {0}, 0, ""
     for step, done in zip(program.steps, program.last_uses, strict=True):
         alive.add(step.output)
-        size = _bytes(program, 3, tuple(alive))
-        if size > most:
+        if (size := _bytes(program, 3, tuple(alive))) > most:
             most, where = size, step.name
         alive -= done
     if most > memory:
@@ -227,8 +226,7 @@ def _largest(step: Largest, complex_: Complex, values: dict[int, Tensor], square
         flat = values[source].reshape(len(values[source]), -1)
         challenger = flat[:, windows[:, entry]]
         owners = _owners(number, [entry], len(windows), flat.device)
-        cut = complex_.cut(challenger - values[step.output], limit, number, owners)
-        if cut is not None:
+        if (cut := complex_.cut(challenger - values[step.output], limit, number, owners)) is not None:
             challenger = cut.take(challenger)
             for slot, tensor in values.items():
                 values[slot] = cut.take(tensor)

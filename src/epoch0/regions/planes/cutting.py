@@ -198,8 +198,7 @@ class Plane:
     def drop_ties(self, step: Largest, number: int, values: Tensor, limit: Tensor) -> Tensor | None:
         """After a maximum: join the cells on both sides of edges where another entry tops the tie."""
         mesh = self.mesh
-        members = np.flatnonzero(mesh.owner[:, 0] == number)
-        if not len(members):
+        if not len(members := np.flatnonzero(mesh.owner[:, 0] == number)):
             return None
         cell_of = np.empty(2 * len(mesh.edges), dtype=np.int64)
         cell_of[mesh.half] = np.repeat(np.arange(len(mesh.ends) - 1), np.diff(mesh.ends))
