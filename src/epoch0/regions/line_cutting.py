@@ -87,9 +87,7 @@ class Lines:
             key, t = torch.where(back, -a, b), torch.where(out, t_u + b, torch.where(back, t_v - a, t))
         by_key = torch.argsort(key, stable=True)
         order = by_key[torch.argsort(places[by_key], stable=True)]
-        places, columns, u, v, a, b, t, at_u, at_v = (
-            one[order] for one in (places, columns, u, v, a, b, t, at_u, at_v)
-        )
+        places, columns, u, v, a, b, t, at_u, at_v = (x[order] for x in (places, columns, u, v, a, b, t, at_u, at_v))
         # break points closer than the tolerance are one: the value of either column at the other's point is zero
         fresh = torch.ones(len(places), dtype=torch.bool, device=places.device)
         of_second, of_first = a[:-1] * at_u[1:] + b[:-1] * at_v[1:], a[1:] * at_u[:-1] + b[1:] * at_v[:-1]

@@ -152,9 +152,7 @@ def _enter_known(entry: activations.Known) -> None:
     _enter("activation", names, " ".join(["input", *arguments]), zero=entry.zero, finds=finds)
 
 
-_enter(
-    "activation", "hardtanh", "input min=min_val max=max_val", zero=True, finds=lambda given: _between(given, -1.0, 1.0)
-)
+_enter("activation", "hardtanh", "input min=min_val max=max_val", zero=True, finds=lambda given: _between(given, -1, 1))
 for _entry in activations.KNOWN.values():
     if _entry.function:
         _enter_known(_entry)

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from epoch0.activations import Activation
 from epoch0.errors import InputError
-from epoch0.tracing.operations import MOVES, Args, Kwargs, meaning
+from epoch0.tracing.operations import MOVES, Args, Function, Kwargs, meaning
 
 _PRODUCTS = {"linear", "convolution", "product", "quotient"}
 _SUMS = {"sum", "negation", "average", "total", "repeat", "join", "pad", "place", "resample"}
@@ -48,9 +48,7 @@ def refusal(operation: str, where: str) -> InputError:
     return InputError(f"{text}. {instead}; {known_ones}.")
 
 
-def affine_call(
-    func: Callable[..., Any], name: str, args: Args, kwargs: Kwargs, where: str
-) -> tuple[Callable[..., Any], Args, Kwargs]:
+def affine_call(func: Function, name: str, args: Args, kwargs: Kwargs, where: str) -> tuple[Function, Args, Kwargs]:
     """A call as regions make it: batch norm by its running statistics, convolutions in float64 in the cache."""
     if func is torch.conv2d:
         func = _convolution
