@@ -197,10 +197,8 @@ def _torchvision(torchvision: Any, name: str) -> Any:
 def _transformers(transformers: Any, name: str) -> Any:
     noun, path = "configuration (nothing is downloaded)", Path(name)
     path = to_read(path / "config.json" if os.path.isdir(path) else path, noun)
-    try:
+    with reworded(lambda problem: InputError(f"the configuration {str(path)!r} cannot be read as JSON: {problem}")):
         given = json.loads(path.read_text())
-    except (OSError, ValueError, RecursionError) as problem:
-        raise InputError(f"the configuration {str(path)!r} cannot be read as JSON: {problem}") from problem
     if not isinstance(given, dict):
         raise InputError(f"the configuration {str(path)!r} holds a {type(given).__name__}; it must hold settings.")
     if not isinstance(kind := given.get("model_type"), str):
