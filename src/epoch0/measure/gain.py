@@ -11,8 +11,9 @@ from torch import nn
 from epoch0 import special
 from epoch0.arguments import BatchNorm, Directions, Seed, checked
 from epoch0.measure.law import PredictedGain, Walk
-from epoch0.measure.passes import Array, Passes, Squares, Travel, mean_squares, passes
+from epoch0.measure.passes import Passes, Squares, Travel, mean_squares, passes
 from epoch0.results import Result, aligned, counted
+from epoch0.theory.checks import Array
 from epoch0.tracing.call import Call, Forward
 from epoch0.tracing.layers import Layer, layers
 from epoch0.tracing.loss import Loss

@@ -18,18 +18,17 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from epoch0.activations import Activation
 from epoch0.errors import InputError
+from epoch0.theory.checks import Array
 from epoch0.theory.mean_field import gaussian_mean
 from epoch0.tracing import operations
 from epoch0.tracing.graph import FunctionCall, Op, Slot, made_activation
 from epoch0.tracing.layers import Layer, segments
 from epoch0.tracing.tape import Change, Tape
 
-Array = NDArray[np.float64]
 Signal = Literal["known", "gaussian", "mixed", "other"]
 
 SAMPLE = 1 << 17  # at most about this many entries are looked at for the spread over units
