@@ -107,13 +107,10 @@ def through(flow: Flow, value: Tensor, rule: Activation, examples: int) -> Flow:
 def _variances(value: Tensor, units: int | None, examples: int) -> Array:
     """Mean square over the units, of each example or of each place; dimensions kept, as 1 where the mean was taken."""
     h = value.detach().double()
+    over = tuple(range(1 if h.dim() > 1 and h.shape[0] == examples else 0, h.dim()))
     if units is not None and h.shape[units] >= LOCAL and h.dim() > 2:
-        q = h.square().mean(units, keepdim=True)
-    elif h.dim() > 1 and h.shape[0] == examples:
-        q = h.square().mean(tuple(range(1, h.dim())), keepdim=True)
-    else:
-        q = h.square().mean().reshape((1,) * h.dim())
-    return np.asarray(q.cpu())
+        over = (units,)
+    return np.asarray(h.square().mean(over, keepdim=True).cpu())
 
 
 def _slope(rule: Activation, power: int, q: Array) -> Array:
