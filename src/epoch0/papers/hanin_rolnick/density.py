@@ -304,6 +304,11 @@ def bends(spec: Spec, seed: int) -> dict[str, Any]:
     return dict(zip(SHARES, np.transpose(found), strict=True))
 
 
+@by_cell
+def bend_table(cell: Cell) -> Any:
+    return cell.results[0]
+
+
 def bend_claims(found: Found) -> Claims:
     asked, ones, flat = (rows for _, rows in found.table.by("networks_are"))
     of, told = {"names": "{networks_are}, depth {depth}"}, f"{sum(asked.column('runs'))} networks"
@@ -352,7 +357,7 @@ _IN_SQUARE = "2 inputs, {neurons} neurons in {depth} layers, {networks} networks
 _IN_SQUARE += "{bias_std:g}; dashed: Corollaries 7 and 8, by the gradients measured; dotted: Lemma 12"
 _MADE = {"Gaussian weights and biases": {}, "weights of ±1": {"law": "±1"}, "without biases": {"bias_std": 0.0}}
 _BENDS: Any = Spec(law="Gaussian", bias_std=0.5, width=4, networks=1000), {"networks_are": _MADE, "depth": (2, 4, 6)}
-_NINE = Sweep(bends, *_BENDS, stride=1).presets(networks=200), by_cell(lambda cell: cell.results[0]), bend_claims
+_NINE = Sweep(bends, *_BENDS, stride=1).presets(networks=200), bend_table, bend_claims
 _SHOWN = "Where ReLUs bend", "and 10, appendix B", *_NINE, draw_bends, "2 inputs, width {width}, {networks} networks"
 _SEVEN = _PIECES.presets(**{**_FEW, "points": 5000}), piece_table, piece_claims, draw_pieces, _IN_SQUARE
 _COR7 = "Length and crossings of the boundary, and how near it is"
