@@ -373,8 +373,7 @@ def _union(parts: Sequence[Any], more: tuple[Any, ...] = ()) -> Kind | None:
     whole = typing.get_args(ArrayLike)
     if whole and set(whole) <= set(parts):  # ``ArrayLike | None`` is one flat union, or its name from numpy 2.5 on
         parts = [ArrayLike, *(part for part in parts if part not in whole)]
-    kinds = [(part, kind) for part in parts if (kind := _kind(part, more))]
-    if len(kinds) < len(parts):
+    if len(kinds := [(part, kind) for part in parts if (kind := _kind(part, more))]) < len(parts):
         return None
     texts = any(kind.check for _, kind in kinds)  # a path or device, which may be a text
     return _Any([kind for part, kind in kinds if not (texts and part is str)])

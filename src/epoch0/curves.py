@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from epoch0.arguments import Seed, Size, checked, methods_checked, refuse
-from epoch0.errors import InputError
+from epoch0.errors import InputError, reworded
 from epoch0.seeds import generator
 
 Dtype = Annotated[torch.dtype, (torch.float32, torch.float64)]
@@ -52,10 +52,8 @@ class Curve:
 
 
 def _tensor(name: str, value: Any, dtype: torch.dtype | None = None) -> Tensor:
-    try:
+    with reworded(lambda _: refuse(name, value, "numbers that torch.as_tensor takes")):
         return torch.as_tensor(value, dtype=dtype)
-    except (TypeError, ValueError, RuntimeError) as problem:
-        raise refuse(name, value, "numbers that torch.as_tensor takes") from problem
 
 
 def _as_point(name: str, value: Any) -> Tensor:

@@ -205,8 +205,7 @@ def seen(first: np.ndarray, flips: np.ndarray) -> np.ndarray:
     >>> seen(np.array([True, False]), np.array([0, 1, 1, 0]))
     array([1, 2, 3, 3, 3])
     """
-    inputs = len(first)
-    if inputs <= EXACT_INPUTS:
+    if (inputs := len(first)) <= EXACT_INPUTS:
         words = np.uint64(1) << np.arange(inputs, dtype=np.uint64)[None]
     else:  # two sign vectors of n share both sums with probability below n^2 / 2^129
         words = numpy_generator(0, inputs).integers(0, 2**64, size=(2, inputs), dtype=np.uint64)

@@ -11,7 +11,7 @@ import typer
 from typer import Argument, Option
 
 from epoch0.cli._shared import DataDir, Json, check_picture, print_json, save_picture
-from epoch0.errors import InputError, suggest
+from epoch0.errors import InputError, reworded, suggest
 from epoch0.files import to_write
 from epoch0.progress import FractionProgress
 
@@ -186,10 +186,8 @@ def init(
     from epoch0.initialization import check_path, initialize, save
 
     check_path(out)
-    try:
+    with reworded(lambda _: InputError(f"--at {at!r} is neither edge-of-chaos nor a gain chi, such as 1.1.")):
         chi = None if at.replace("_", "-") == "edge-of-chaos" else float(at)
-    except ValueError:
-        raise InputError(f"--at {at!r} is neither edge-of-chaos nor a gain chi, such as 1.1.") from None
     network = models.load_model(model, weights=weights, seed=seed)
     given = models.inputs_for(
         network, data=data_name, input_shape=input_shape, batch=batch, spec=model, seed=seed, data_dir=data_dir

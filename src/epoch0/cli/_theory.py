@@ -8,7 +8,7 @@ import typer
 from typer import Argument, Option
 
 from epoch0.cli._shared import DataDir, Json, check_picture, print_json, print_result, print_rows, save_picture
-from epoch0.errors import InputError
+from epoch0.errors import InputError, reworded
 from epoch0.files import to_write, write_atomic
 
 Activation = Annotated[
@@ -155,10 +155,8 @@ def kernel(
 
 
 def _range(name: str, text: str) -> tuple[float, float]:
-    try:
+    with reworded(lambda _: InputError(f"{name} {text!r} is no range; write it as from:to, such as 0.1:3.")):
         low, high = (float(part) for part in text.split(":"))
-    except ValueError:
-        raise InputError(f"{name} {text!r} is no range; write it as from:to, such as 0.1:3.") from None
     if not 0 <= low < high < math.inf:
         raise InputError(f"{name} {text!r} is no range of standard deviations; it must have 0 <= from < to.")
     return low, high

@@ -9,7 +9,7 @@ from epoch0.data.catalogue import EMBEDDED, KnownFile, KnownSet, Tell, find, kno
 from epoch0.data.loading import parsed
 from epoch0.data.loading import path as folder_of
 from epoch0.data.readers import content
-from epoch0.errors import InputError
+from epoch0.errors import InputError, reworded
 from epoch0.files import StrPath, made, to_write, write_atomic
 
 SCHEME = "https://"
@@ -143,12 +143,10 @@ def _archive(known: KnownSet, archive: KnownFile, tell: Tell) -> dict[str, bytes
     """The files in an archive, after the record of their checksums."""
     tell(f"{known.name}: downloading {archive.name} ({archive.bytes / 1e6:.0f} MB)")
     packed, files = _from_mirrors(known, list(known.mirrors), archive), dict[str, bytes]()
-    try:
-        with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
-            for file in known.files():
-                if (member := tar.extractfile(f"{Path(known.folders[0]).name}/{file.name}")) is None:
-                    raise KeyError(file.name)
-                files[file.name] = member.read()
-    except (tarfile.TarError, KeyError, EOFError) as error:
-        raise InputError(f"{archive.name} does not unpack into the files of {known.name}: {error}.") from error
+    wrong = f"{archive.name} does not unpack into the files of {known.name}"
+    with reworded(lambda error: InputError(f"{wrong}: {error}.")), tarfile.open(fileobj=io.BytesIO(packed)) as tar:
+        for file in known.files():
+            if (member := tar.extractfile(f"{Path(known.folders[0]).name}/{file.name}")) is None:
+                raise KeyError(file.name)
+            files[file.name] = member.read()
     return {catalogue.RECORD: "".join(f"{md5(raw)}  {name}\n" for name, raw in files.items()).encode(), **files}

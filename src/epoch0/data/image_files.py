@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from epoch0.arguments import checked, methods_checked
 from epoch0.data.catalogue import KnownSet, Split, known_set, located, place
-from epoch0.errors import InputError
+from epoch0.errors import InputError, reworded
 from epoch0.files import StrPath, explained
 from epoch0.results import first_names
 
@@ -184,10 +184,8 @@ def _images(folder: Path) -> list[str]:
 
 
 def _lines(path: Path) -> list[str]:
-    try:
+    with reworded(lambda error: InputError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.")):
         return [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
 
 
 def default_workers() -> int:

@@ -89,8 +89,7 @@ def _drawn(value: float | None) -> TypeGuard[float]:
 
 def _ticks(low: float, high: float) -> list[float]:
     """Round values on a logarithmic axis: powers of ten, or 1-2-5 and finer when there are few decades."""
-    decades = high - low
-    if decades > 2.5:
+    if (decades := high - low) > 2.5:
         step = max(1, math.ceil(decades / TICKS))
         return [10.0**k for k in range(math.ceil(low / step) * step, math.floor(high) + 1, step)]
     powers = range(math.floor(low), math.ceil(high) + 1)

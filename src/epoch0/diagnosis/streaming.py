@@ -240,8 +240,7 @@ class _Run:
         def end(module: nn.Module, args: Any, named: Any) -> None:
             given = tensors_in((args, named))
             if sum(t.requires_grad for t in given) > 1:
-                path = blocks[index + 1][0]
-                raise InputError(f"the model cannot be streamed: '{path}' takes more than one signal.")
+                raise InputError(f"the model cannot be streamed: '{blocks[index + 1][0]}' takes more than one signal.")
             raise _Arrived(given[0])
 
         def note(module: nn.Module, args: Any, made: Any) -> None:

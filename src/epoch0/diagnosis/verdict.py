@@ -381,9 +381,6 @@ def outcome(recipes: Mapping[str, Recipe]) -> str:
         return "trains" if recipes["yours"].trains else recipes["yours"].cause
     if not recipes:
         return "not judged"
-    trains = [name for name, recipe in recipes.items() if recipe.trains]
-    if len(trains) == len(recipes):
+    if len(trains := [name for name, recipe in recipes.items() if recipe.trains]) == len(recipes):
         return "trains"
-    if trains:
-        return f"needs {trains[0]}"
-    return max(recipes.values(), key=lambda recipe: recipe.probability).cause
+    return f"needs {trains[0]}" if trains else max(recipes.values(), key=lambda recipe: recipe.probability).cause

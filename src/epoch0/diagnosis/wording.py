@@ -41,9 +41,7 @@ def times(value: float | None) -> str:
     """A factor as growth or shrinkage: "× 3.20", "÷ 49.9"."""
     if value is None:
         return "–"
-    if value == 0:
-        return "÷ ∞"
-    return f"× {number(value)}" if value >= 0.995 else f"÷ {number(1 / value)}"
+    return f"× {number(value)}" if value >= 0.995 else f"÷ {number(1 / value)}" if value else "÷ ∞"
 
 
 def shape(sizes: Sequence[int] | None) -> str:

@@ -361,8 +361,7 @@ def _claim(
     verdict: Verdict = "fails" if every.min() < -stats.bonferroni(every.size) else speaks
     if favour.size > 1:
         evidence += f"; {alone} of {favour.size} settings significant on their own, pooled {_score(together)}"
-    decides = partial(stats.would_decide, pool, every)
-    return _said(text, verdict, evidence, numbers, samples, decides)
+    return _said(text, verdict, evidence, numbers, samples, partial(stats.would_decide, pool, every))
 
 
 def _said(

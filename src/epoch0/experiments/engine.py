@@ -209,8 +209,7 @@ class _Scheduler:
 
     def slots(self) -> int:
         """The number of threads of the workers."""
-        now = time.monotonic()
-        if now - self._counted[0] >= _ASK_AGAIN:
+        if (now := time.monotonic()) - self._counted[0] >= _ASK_AGAIN:
             try:
                 count = sum(self._client.sync(self._client.scheduler.ncores, callback_timeout=_NO_WORKERS).values())
             except OSError as error:

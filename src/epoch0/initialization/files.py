@@ -15,6 +15,8 @@ from epoch0.errors import InputError
 from epoch0.files import StrPath, to_read, to_write, write_atomic
 from epoch0.tracing.guard import bare
 
+Tensors = Mapping[str, Tensor]  # by their names
+
 
 @checked
 def check_path(path: StrPath, what: str = "weights") -> Path:
@@ -26,9 +28,7 @@ def check_path(path: StrPath, what: str = "weights") -> Path:
     return to_write(path, what, [".safetensors"])
 
 
-def save_tensors(
-    path: StrPath, noun: str, layout: str, tensors: Mapping[str, Tensor], words: Mapping[str, str]
-) -> Path:
+def save_tensors(path: StrPath, noun: str, layout: str, tensors: Tensors, words: Mapping[str, str]) -> Path:
     """Write tensors and strings with the layout, the order of the tensors and a checksum in the header.
 
     The layout says what is in it and how: words and a version.
@@ -38,7 +38,7 @@ def save_tensors(
     return write_atomic(path, _packed(tensors, header), noun)
 
 
-def _packed(tensors: Mapping[str, Tensor], header: dict[str, str] | None = None) -> bytes:
+def _packed(tensors: Tensors, header: dict[str, str] | None = None) -> bytes:
     from safetensors.torch import save as to_bytes
 
     # copies: views that share memory are refused by the format
@@ -93,7 +93,7 @@ def impossible(path: StrPath, noun: str, name: str, wanted: str) -> InputError:
     return InputError(f"the {noun} {str(path)!r} cannot be read: {name!r} in the header must hold {wanted}.")
 
 
-def digest(header: str, tensors: Mapping[str, Tensor]) -> str:
+def digest(header: str, tensors: Tensors) -> str:
     """A checksum: a hash of the header and of every tensor by name."""
     total = hashlib.sha256(header.encode())
     for name in sorted(tensors):

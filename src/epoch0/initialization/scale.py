@@ -24,8 +24,9 @@ from epoch0.activations import Activation
 from epoch0.errors import InputError
 from epoch0.initialization.draw import swapped
 from epoch0.initialization.sites import NormStep, Plan, Step
-from epoch0.measure.passes import Array, passes
+from epoch0.measure.passes import passes
 from epoch0.seeds import generator, numpy_generator
+from epoch0.theory.checks import Array
 from epoch0.theory.mean_field import chi
 from epoch0.tracing.failures import NoForwardDerivative
 from epoch0.tracing.layers import Layer

@@ -279,8 +279,7 @@ def _site(record: Tape, op: Op, parameters: dict[str, nn.Parameter]) -> Site | s
         if (parameter := parameters[own]).numel() != weight.numel():
             return "only a part of the parameter is used at a time"
         return Site(op, own, parameter, weight, weight.clone(), weight.clone(), True, offset)
-    candidates = [name for name in op.weights if name != offset and parameters[name].dim() >= 2]
-    if len(candidates) != 1:
+    if len(candidates := [name for name in op.weights if name != offset and parameters[name].dim() >= 2]) != 1:
         return "its weights are made of several parameters"
     if (parameter := parameters[candidates[0]]).shape != weight.shape:
         return "its weights are another shape than the parameter"

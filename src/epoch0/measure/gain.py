@@ -11,8 +11,9 @@ from torch import nn
 from epoch0 import special
 from epoch0.arguments import BatchNorm, Directions, Seed, checked
 from epoch0.measure.law import PredictedGain, Walk
-from epoch0.measure.passes import Array, Passes, Squares, Travel, mean_squares, passes
+from epoch0.measure.passes import Passes, Squares, Travel, mean_squares, passes
 from epoch0.results import Result, aligned, counted
+from epoch0.theory.checks import Array
 from epoch0.tracing.call import Call, Forward
 from epoch0.tracing.layers import Layer, layers
 from epoch0.tracing.loss import Loss
@@ -301,6 +302,4 @@ def gain_status(measured: float, error: float, depth: int) -> str:
     low, high = max(measured - 2 * error, 0.0), measured + 2 * error
     if abs(math.log(measured)) < margin:
         return "keeps" if low > 0 and math.log(high) < 2 * margin and math.log(low) > -2 * margin else "unclear"
-    if low < 1 < high:
-        return "unclear"
-    return "grows" if measured > 1 else "shrinks"
+    return "unclear" if low < 1 < high else "grows" if measured > 1 else "shrinks"

@@ -18,18 +18,17 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from epoch0.activations import Activation
 from epoch0.errors import InputError
+from epoch0.theory.checks import Array
 from epoch0.theory.mean_field import gaussian_mean
 from epoch0.tracing import operations
 from epoch0.tracing.graph import FunctionCall, Op, Slot, made_activation
 from epoch0.tracing.layers import Layer, segments
 from epoch0.tracing.tape import Change, Tape
 
-Array = NDArray[np.float64]
 Signal = Literal["known", "gaussian", "mixed", "other"]
 
 SAMPLE = 1 << 17  # at most about this many entries are looked at for the spread over units
@@ -108,13 +107,10 @@ def through(flow: Flow, value: Tensor, rule: Activation, examples: int) -> Flow:
 def _variances(value: Tensor, units: int | None, examples: int) -> Array:
     """Mean square over the units, of each example or of each place; dimensions kept, as 1 where the mean was taken."""
     h = value.detach().double()
+    over = tuple(range(1 if h.dim() > 1 and h.shape[0] == examples else 0, h.dim()))
     if units is not None and h.shape[units] >= LOCAL and h.dim() > 2:
-        q = h.square().mean(units, keepdim=True)
-    elif h.dim() > 1 and h.shape[0] == examples:
-        q = h.square().mean(tuple(range(1, h.dim())), keepdim=True)
-    else:
-        q = h.square().mean().reshape((1,) * h.dim())
-    return np.asarray(q.cpu())
+        over = (units,)
+    return np.asarray(h.square().mean(over, keepdim=True).cpu())
 
 
 def _slope(rule: Activation, power: int, q: Array) -> Array:
@@ -277,8 +273,7 @@ class Walk:
     def _finish(self, node: int) -> None:
         try:
             flow = self._resolved(node)
-            predicted = float(flow.square.double().mean())
-            if not math.isfinite(predicted):
+            if not math.isfinite(predicted := float(flow.square.double().mean())):
                 raise NoLaw("numbers overflow")
             self.found.append(PredictedGain(predicted, predicted * math.sqrt(flow.variance), ""))
         except NoLaw as reason:
@@ -562,5 +557,4 @@ def _normalised(x: Tensor, square: Tensor, over: tuple[int, ...], eps: float, ce
     z = h / variance.sqrt()
     sums = [(t * z**power).sum(over, keepdim=True) for power in range(3)]
     mixed = one * sums[0] + 2 * one * z * sums[1] + z**2 * sums[2]
-    after = (t * (1 - 2 * (one + z**2) / n) + mixed / n**2) / variance
-    return after.clamp(min=0).to(square.dtype)
+    return ((t * (1 - 2 * (one + z**2) / n) + mixed / n**2) / variance).clamp(min=0).to(square.dtype)

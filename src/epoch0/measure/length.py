@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from epoch0.arguments import Seed, Size, checked
@@ -20,12 +19,11 @@ from epoch0.errors import InputError
 from epoch0.networks.dense import Ensemble
 from epoch0.results import Result, aligned, finite
 from epoch0.seeds import numpy_generator
+from epoch0.theory.checks import Array
 from epoch0.tracing.call import Forward
 from epoch0.tracing.tape import Tape, tape
 
 __all__ = ["TrajectoryLength", "trajectory_length"]  # public; the rest is for other packages
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,17 +15,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from epoch0.activations import KNOWN
 from epoch0.seeds import generator
+from epoch0.theory.checks import Array
 from epoch0.tracing.layers import Layer
 from epoch0.tracing.sizes import squares_by_row, sum_of_squares
 from epoch0.tracing.tape import Change, Tape, together
-
-Array = NDArray[np.float64]
-
 
 # streams of the seed, one a kind of direction
 _TANGENTS, _COTANGENTS, _INPUT_TANGENT, _OUTPUT_COTANGENT = range(4)

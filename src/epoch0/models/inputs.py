@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from epoch0 import data as datasets
 from epoch0.arguments import Seed, checked
 from epoch0.errors import InputError, check_finite, first_line, suggest
-from epoch0.files import to_read
+from epoch0.files import StrPath, to_read
 from epoch0.initialization.files import read_tensors
 from epoch0.initialization.initialize import gaussian_input
 from epoch0.seeds import generator, numpy_generator
@@ -131,9 +131,7 @@ def inputs_for(
     return Inputs(x, None if targets is None else targets.to(x.device), f"{len(x)} examples of {label}{layout}{note}")
 
 
-def _examples(
-    name: str, examples: int, data_dir: str | Path | None, seed: int
-) -> tuple[list[Attempt], Tensor | None, str]:
+def _examples(name: str, count: int, data_dir: StrPath | None, seed: int) -> tuple[list[Attempt], Tensor | None, str]:
     labels: np.ndarray | None
     if name.endswith(".npz"):
         (values, labels), label = datasets.load_npz(name), Path(name).name
@@ -141,8 +139,8 @@ def _examples(
         loaded = datasets.load(name, data_dir=data_dir)
         values, labels = loaded.inputs("standard", flatten=False), loaded.labels
         label = f"{loaded.name} ({loaded.split})"
-    fewer = len(values) > examples
-    chosen = np.sort(numpy_generator(seed).choice(len(values), examples, replace=False)) if fewer else slice(None)
+    fewer = len(values) > count
+    chosen = np.sort(numpy_generator(seed).choice(len(values), count, replace=False)) if fewer else slice(None)
     x = torch.from_numpy(np.ascontiguousarray(values[chosen], dtype=np.float64)).to(torch.get_default_dtype())
     targets = None if labels is None else torch.from_numpy(np.ascontiguousarray(labels[chosen]))
     attempts = [(f", as {_times(tuple(x.shape[1:]))}", x)]

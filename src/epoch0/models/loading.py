@@ -187,8 +187,7 @@ def _timm(timm: Any, name: str) -> Any:
 
 def _torchvision(torchvision: Any, name: str) -> Any:
     models = importlib.import_module("torchvision.models")
-    known = models.list_models()
-    if name not in known:
+    if name not in (known := models.list_models()):
         raise InputError(f"torchvision has no model {name!r}.{suggest(name, known)}")
     # builders for segmentation and detection would download a trained backbone
     names = inspect.signature(models.get_model_builder(name)).parameters
@@ -198,16 +197,13 @@ def _torchvision(torchvision: Any, name: str) -> Any:
 def _transformers(transformers: Any, name: str) -> Any:
     noun, path = "configuration (nothing is downloaded)", Path(name)
     path = to_read(path / "config.json" if os.path.isdir(path) else path, noun)
-    try:
+    with reworded(lambda problem: InputError(f"the configuration {str(path)!r} cannot be read as JSON: {problem}")):
         given = json.loads(path.read_text())
-    except (OSError, ValueError, RecursionError) as problem:
-        raise InputError(f"the configuration {str(path)!r} cannot be read as JSON: {problem}") from problem
     if not isinstance(given, dict):
         raise InputError(f"the configuration {str(path)!r} holds a {type(given).__name__}; it must hold settings.")
     if not isinstance(kind := given.get("model_type"), str):
         raise InputError(f"{name!r} names no model_type; give the config.json of a model of transformers.")
-    known = list(transformers.CONFIG_MAPPING)
-    if kind not in known:
+    if kind not in (known := list(transformers.CONFIG_MAPPING)):
         custom = " It brings its own code, which is not run." if "auto_map" in given else ""
         raise InputError(f"this transformers has no model type {kind!r}.{suggest(kind, known)}{custom}")
     config = transformers.CONFIG_MAPPING[kind].from_dict({k: v for k, v in given.items() if k not in LEFT_OUT})

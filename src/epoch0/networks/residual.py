@@ -221,8 +221,7 @@ def residual_chain(
     Source: Hayou et al. 2021, section 3, Theorem 2 and Propositions 2 and 3.
     """
     shape = check_inputs(inputs, (784,), dims=(0, 1, 2))
-    dims = len(shape) - 1
-    if dims:
+    if dims := len(shape) - 1:
         check_kernel(kernel, shape[1:])
     chosen = Parts(get(activation), *laws_of(weights, biases), None, "circular", dtype)
 

@@ -55,8 +55,7 @@ def expand(name: str) -> list[str]:
 
     An InputError if the name stands for nothing.
     """
-    known = catalogue()
-    return [key for key in known if name in ("all", key.partition("/")[0])] or [find(name).id]
+    return [key for key in catalogue() if name in ("all", key.partition("/")[0])] or [find(name).id]
 
 
 @dataclass(frozen=True)

@@ -222,8 +222,7 @@ class Sweep:
         left, cells = iter(results), []
         for at, spec, runs in self.cells():
             own = list(itertools.islice(left, len(self.trials_of(spec, runs))))
-            kept = [item for item in own if not (self.converged and item["diverged"])]
-            if not kept:
+            if not (kept := [item for item in own if not (self.converged and item["diverged"])]):
                 title = " ".join(map(str, at.values()))
                 raise InputError(f"all {runs} networks {title} diverged; a lower learning rate would help.")
             cells.append(Cell(at, spec, len(kept) if self.converged else runs, kept, bool(self.block)))

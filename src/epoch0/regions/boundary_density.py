@@ -127,8 +127,7 @@ def boundary_density(
         raise InputError(f"k={k!r}; k is {known}.")
     if k == 2 and kind == "linear":
         raise InputError("vertices (k=2) are those of activation regions; pass kind='activation', or k=1.")
-    rule = spec.activation
-    if rule.slopes is None:
+    if (rule := spec.activation).slopes is None:
         raise refusal(rule.name, "the networks' activation")
     if not rule.breaks:
         raise InputError(f"the activation {rule.name} folds nowhere: such networks have one region.")
@@ -140,8 +139,7 @@ def boundary_density(
             linear = [layer for layer in law[number] if isinstance(layer, nn.Linear)]
             layers = [(layer.weight.double(), layer.bias.double()) for layer in linear]
             x = draw(points, generator(seed, index, 1))
-            met = _FacesMet(layers, hidden, fold, *biases, k, kind == "linear")
-            found[number] = met.mean(x, directions).numpy()
+            found[number] = _FacesMet(layers, hidden, fold, *biases, k, kind == "linear").mean(x, directions).numpy()
     return BoundaryDensity(found, measure, k, kind, len(directions))
 
 

@@ -74,8 +74,7 @@ def sizes_of(
     def largest(values: Tensor) -> Tensor:
         """Per group, among its samples."""
         top = values.new_zeros(groups, *values.shape[1:])
-        index = group.view(-1, *[1] * (values.dim() - 1)).expand_as(values)
-        return top.scatter_reduce_(0, index, values, "amax")
+        return top.scatter_reduce_(0, group.view(-1, *[1] * (values.dim() - 1)).expand_as(values), values, "amax")
 
     values, squares = {0: samples}, {0: largest(samples.square())}
     for step in program.through(values, squares):

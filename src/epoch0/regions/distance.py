@@ -219,8 +219,7 @@ class _Block:
                     top = flat.expand(count, *flat.shape[1:]).gather(2, chosen)
                     self.own[number] += top.square().sum(dim=1, keepdim=True)
                     for entry in range(step.windows.shape[1]):
-                        difference = top - flat[:, :, step.windows[:, entry]]
-                        self.squares[number][:, entry] += difference.square().sum(dim=1)
+                        self.squares[number][:, entry] += (top - flat[:, :, step.windows[:, entry]]).square().sum(dim=1)
                     tangents[step.output] = top.reshape(*top.shape[:2], *step.shape)
                 number += 1
 
@@ -244,10 +243,8 @@ class _Block:
             number, flat = len(limits), inputs[0].flatten(1)
             if isinstance(step, Fold):
                 limits.append(flat[:, None])
-                gradient = self.own[number].reshape(inputs[0].shape)
-                squares[step.output] = gradient * self.slopes[number][:, 0].square()
+                squares[step.output] = self.own[number].reshape(inputs[0].shape) * self.slopes[number][:, 0].square()
             else:
-                top = flat.gather(1, self.slopes[number])
-                limits.append(step.entries(flat).transpose(1, 2) + top[:, None])
+                limits.append(step.entries(flat).transpose(1, 2) + flat.gather(1, self.slopes[number])[:, None])
                 squares[step.output] = self.own[number].reshape(-1, *step.shape)
         return limits

@@ -87,9 +87,7 @@ class Lines:
             key, t = torch.where(back, -a, b), torch.where(out, t_u + b, torch.where(back, t_v - a, t))
         by_key = torch.argsort(key, stable=True)
         order = by_key[torch.argsort(places[by_key], stable=True)]
-        places, columns, u, v, a, b, t, at_u, at_v = (
-            one[order] for one in (places, columns, u, v, a, b, t, at_u, at_v)
-        )
+        places, columns, u, v, a, b, t, at_u, at_v = (x[order] for x in (places, columns, u, v, a, b, t, at_u, at_v))
         # break points closer than the tolerance are one: the value of either column at the other's point is zero
         fresh = torch.ones(len(places), dtype=torch.bool, device=places.device)
         of_second, of_first = a[:-1] * at_u[1:] + b[:-1] * at_v[1:], a[1:] * at_u[:-1] + b[1:] * at_v[:-1]
@@ -140,8 +138,7 @@ class Lines:
         seam = torch.zeros(count, dtype=torch.bool, device=step.device)
         seam[1:] = new_line
         seam[1:-1] |= step[1:-1] >= 0
-        places = seam.nonzero()[:, 0]
-        if not len(places):
+        if not len(places := seam.nonzero()[:, 0]):
             return []
         wanted = torch.linspace(0, count, parts + 1, device=step.device)[1:-1]
         near = torch.searchsorted(places.double(), wanted.double()).clamp_max(len(places) - 1)

@@ -20,6 +20,7 @@ from epoch0.regions.planes.cutting import Plane
 
 Complex = TypeVar("Complex", bound=Lines | Plane)  # a partition: its rows are points, whose values the walk carries
 Part = tuple[Any, Tensor]  # of a partition, and the rows it has there
+Values = dict[int, Tensor]  # of the slots of a program
 
 BLOCK = 96 << 20
 """Bytes of the tensors carried at a time: a few times what a processor's cache holds."""
@@ -58,8 +59,7 @@ def check_fits(program: Program, memory: float) -> None:
     alive, most, where = {0}, 0, ""
     for step, done in zip(program.steps, program.last_uses, strict=True):
         alive.add(step.output)
-        size = _bytes(program, 3, tuple(alive))
-        if size > most:
+        if (size := _bytes(program, 3, tuple(alive))) > most:
             most, where = size, step.name
         alive -= done
     if most > memory:
@@ -70,7 +70,7 @@ def check_fits(program: Program, memory: float) -> None:
 def walk(
     program: Program,
     complex_: Complex,
-    values: dict[int, Tensor],
+    values: Values,
     sizes: Sequence[Tensor],
     memory: float,
     start: int = 0,
@@ -90,7 +90,7 @@ def walk(
     folds, last_uses, advance = len(program.folds), program.last_uses, complex_.budget.advance
     step_share, most = share / (len(program.steps) - start), int(max(1.0, min(BLOCK, memory / LEVELS)))
 
-    def divided(parts: Sequence[Part], gather: Callable[[Part], dict[int, Tensor]], index: int, number: int) -> Complex:
+    def divided(parts: Sequence[Part], gather: Callable[[Part], Values], index: int, number: int) -> Complex:
         rest = step_share * (len(program.steps) - index) / sum(len(rows) for _, rows in parts)
         cut = [walk(program, p[0], gather(p), sizes, memory, index, number, rest * len(p[1])) for p in parts]
         return cast(Complex, complex_.join(cut))
@@ -171,13 +171,11 @@ def _owners(number: int, faces: Sequence[int], width: int, device: torch.device)
     return torch.cartesian_prod(step, face, torch.arange(width, device=device))
 
 
-def _taken(values: dict[int, Tensor], part: Part) -> dict[int, Tensor]:
+def _taken(values: Values, part: Part) -> Values:
     return {slot: tensor.index_select(0, part[1]) for slot, tensor in values.items()}
 
 
-def _behind(
-    program: Program, index: int, cut: Cut | None, values: dict[int, Tensor], complex_: Complex
-) -> dict[int, Tensor]:
+def _behind(program: Program, index: int, cut: Cut | None, values: Values, complex_: Complex) -> Values:
     """The values of the dense layer behind a fold at the rows before its cut, and the hats that a cut needs of them.
 
     The new rows then cost no product: on a segment the layer bends only where a column of the fold passes zero.
@@ -195,13 +193,8 @@ def _behind(
 
 
 def _folded(
-    step: Fold,
-    cut: Cut | None,
-    values: dict[int, Tensor],
-    done: set[int],
-    hats: dict[int, Tensor],
-    part: tuple[Complex, Tensor | None],
-) -> dict[int, Tensor]:
+    step: Fold, cut: Cut | None, values: Values, done: set[int], hats: Values, part: tuple[Complex, Tensor | None]
+) -> Values:
     """What is kept after a fold, and the fold of it: of all rows, old ones and those of a cut, or of some of them."""
     (complex_, rows), source = part, step.inputs[0]
     found = {slot: tensor for slot, tensor in values.items() if slot not in done or (slot == source and not hats)}
@@ -216,7 +209,7 @@ def _folded(
     return found
 
 
-def _largest(step: Largest, complex_: Complex, values: dict[int, Tensor], square: Tensor, number: int) -> None:
+def _largest(step: Largest, complex_: Complex, values: Values, square: Tensor, number: int) -> None:
     """One element of every window after another; cuts at ties that a later element tops are taken back at the end."""
     source, windows = step.inputs[0], step.windows
     limit = (2 * square[:, windows].amax(dim=2)).sqrt_() * RELATIVE
@@ -227,8 +220,7 @@ def _largest(step: Largest, complex_: Complex, values: dict[int, Tensor], square
         flat = values[source].reshape(len(values[source]), -1)
         challenger = flat[:, windows[:, entry]]
         owners = _owners(number, [entry], len(windows), flat.device)
-        cut = complex_.cut(challenger - values[step.output], limit, number, owners)
-        if cut is not None:
+        if (cut := complex_.cut(challenger - values[step.output], limit, number, owners)) is not None:
             challenger = cut.take(challenger)
             for slot, tensor in values.items():
                 values[slot] = cut.take(tensor)

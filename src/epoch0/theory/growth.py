@@ -159,8 +159,7 @@ def absolute_moment_constant(law: Law) -> float:
     """
     _check_even(law)
     density, kept = _split(law)
-    constant = kept.std * math.sqrt(2 / math.pi) if isinstance(kept, Gaussian) else kept.mean_abs / math.sqrt(2)
-    return density * constant
+    return density * (kept.std * math.sqrt(2 / math.pi) if isinstance(kept, Gaussian) else kept.mean_abs / math.sqrt(2))
 
 
 @checked
@@ -226,8 +225,7 @@ def upper_bound(law: Law, width: Size, activation: str | Activation = "relu") ->
     Source: THEORY 1.2 (F2), Jensen's inequality.
     """
     _check_even(law)
-    left, right = _slopes(activation)
-    return math.sqrt((left**2 + right**2) / 2 * width * law.variance)
+    return math.sqrt(_second(_slopes(activation)) * width * law.variance)
 
 
 @checked

@@ -414,8 +414,7 @@ def starts(model: nn.Module, batch: Any) -> tuple[Tensor | None, list[Tensor], t
     if start is None and floats and not whole:
         name, start = floats[0]
     held = [f"'{other}'" for other, tensor in floats if start is not None and tensor is not start]
-    notes = (f"Signals start at '{name}'; {', '.join(held)} held as given.",) if held else ()
-    return start, whole, notes
+    return start, whole, (f"Signals start at '{name}'; {', '.join(held)} held as given.",) if held else ()
 
 
 _BESIDE = ("mask", "label", "target", "edge_index")
@@ -459,8 +458,7 @@ def _second(batch: Any, targets: Any) -> bool:
     """Whether targets are one an example only if the second dimension of a sequence is that of the examples."""
     if not (isinstance(batch, Tensor) and isinstance(targets, Tensor) and batch.dim() > 1 and targets.dim() > 0):
         return False
-    sequence = batch.dim() > 2 or not batch.is_floating_point()
-    return sequence and len(batch) != len(targets) == batch.shape[1]
+    return (batch.dim() > 2 or not batch.is_floating_point()) and len(batch) != len(targets) == batch.shape[1]
 
 
 def _with_examples_first(results: bool = False) -> Forward:
@@ -636,9 +634,7 @@ def _attributes(value: Any) -> dict[str, Any]:
     """The attributes of an object that holds tensors; of a torch_geometric graph its stores' values."""
     if _is_graph(value) and callable(to_dict := getattr(value, "to_dict", None)):
         return dict(to_dict())
-    if isinstance(value, nn.Module | type) or callable(value):
-        return {}
-    return dict(getattr(value, "__dict__", {}))
+    return {} if isinstance(value, nn.Module | type) or callable(value) else dict(getattr(value, "__dict__", {}))
 
 
 def _is_graph(value: Any) -> bool:

@@ -152,9 +152,7 @@ def _enter_known(entry: activations.Known) -> None:
     _enter("activation", names, " ".join(["input", *arguments]), zero=entry.zero, finds=finds)
 
 
-_enter(
-    "activation", "hardtanh", "input min=min_val max=max_val", zero=True, finds=lambda given: _between(given, -1.0, 1.0)
-)
+_enter("activation", "hardtanh", "input min=min_val max=max_val", zero=True, finds=lambda given: _between(given, -1, 1))
 for _entry in activations.KNOWN.values():
     if _entry.function:
         _enter_known(_entry)
@@ -259,9 +257,7 @@ def function_name(func: Function) -> str:
     """The plain name of a torch function: ``relu`` for ``F.relu``, ``torch.relu_`` and ``Tensor.relu``."""
     if (name := getattr(func, "__name__", str(func))) == "__get__":  # a property such as x.T
         return str(getattr(getattr(func, "__self__", None), "__name__", name))
-    if dunder := _DUNDER.match(name):
-        return dunder.group(1)
-    return name.strip("_")
+    return dunder.group(1) if (dunder := _DUNDER.match(name)) else name.strip("_")
 
 
 _DUNDER = re.compile(r"__(?:[ri](?=add|sub|mul|matmul|truediv|div|pow|floordiv))?(\w+?)__$")

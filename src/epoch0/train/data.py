@@ -5,6 +5,7 @@ the same for any number of threads, after a resumed checkpoint, and split over p
 """
 
 import hashlib
+import itertools
 import os
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -231,13 +232,9 @@ def batches(source: Any, plan: Iterable[tuple[Tensor, int]]) -> Iterator[tuple[T
         yield from (source.batch(*each) for each in plan)
         return
     with ThreadPoolExecutor(1) as thread:
-        ahead = None
-        for each in plan:
-            before, ahead = ahead, thread.submit(source.batch, *each)
-            if before is not None:
-                yield before.result()
-        if ahead is not None:
-            yield ahead.result()
+        begun: Iterator[Any] = (thread.submit(source.batch, *each) for each in plan)
+        for batch, _ahead in itertools.pairwise(itertools.chain(begun, [None])):
+            yield batch.result()
 
 
 @checked

@@ -12,8 +12,9 @@ from epoch0 import plots
 from epoch0.arguments import Seed, Size, checked
 from epoch0.curves import Curve
 from epoch0.errors import InputError
-from epoch0.measure.length import Array, grid, grid_errors, points_apart, tangent_norms
+from epoch0.measure.length import grid, grid_errors, points_apart, tangent_norms
 from epoch0.results import Result, aligned, finite
+from epoch0.theory.checks import Array
 from epoch0.tracing.guard import bare, unchanged
 from epoch0.tracing.layers import NamedLayer, labelled
 from epoch0.tracing.tape import Tape, tape
@@ -194,6 +195,4 @@ def _status(length: float, before: float | None) -> str:
         return "not finite"
     if before is None:
         return "given"
-    if length == 0:
-        return "vanished"
-    return "grows" if length > before else "shrinks" if length < before else "keeps"
+    return "vanished" if length == 0 else "grows" if length > before else "shrinks" if length < before else "keeps"

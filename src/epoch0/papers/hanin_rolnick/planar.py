@@ -20,6 +20,7 @@ from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep, by_cell
 from epoch0.papers.tables import Array, Claims, Table, by, over_runs
 from epoch0.papers.trials import EXTENTS, tensors
 from epoch0.regions import PlanePartition, pattern_colours
+from epoch0.regions.planes.cutting import next_around
 from epoch0.seeds import numpy_generator
 from epoch0.theory.regions import arrangement_regions, upper_bound
 from epoch0.train import Accuracy
@@ -90,11 +91,9 @@ def bends_of(partition: PlanePartition, layer: int) -> tuple[Array, Array]:
 
 def concave_corners(partition: PlanePartition) -> int:
     """Corners of cells that turn the wrong way, by more than rounding can."""
-    ends, corners = partition.cell_ends, partition.cell_vertices
-    following, before = np.arange(1, len(corners) + 1), np.arange(-1, len(corners) - 1)
-    following[ends[1:] - 1], before[ends[:-1]] = ends[:-1], ends[1:] - 1
-    point = partition.vertices[corners]
-    out, into = point[following] - point, point - point[before]
+    point, following = partition.vertices[partition.cell_vertices], next_around(partition.cell_ends)
+    into = point[following] - point  # the corner that follows, and the side behind it goes out of there
+    out = into[following]
     lengths = np.linalg.norm(out, axis=1), np.linalg.norm(into, axis=1)
     turn = into[:, 0] * out[:, 1] - into[:, 1] * out[:, 0]
     allowed = STRAIGHT * lengths[0] * lengths[1] + 100 * _ROUNDING * (lengths[0] + lengths[1])

@@ -218,8 +218,7 @@ def _spread(each: list[Runs], of: str) -> Claims:
 
 def _turns(each: list[Runs], of: str, claim: str) -> Claims:
     """``"regions"`` fall to a lowest number, or the ``"product"`` rises to a highest, and both go back."""
-    curves = [getattr(item, of) for item in each]
-    turns = [turn(curve, lowest=of == "regions") for curve in curves]
+    turns = [turn(getattr(item, of), lowest=of == "regions") for item in each]
     which, back = ("lowest", "rises") if of == "regions" else ("highest", "falls")
     when = [f"{one.name} ({which} near epoch {one.epoch[max(t[2])]:.2g})" for one, t in zip(each, turns, strict=True)]
     first, second = (np.transpose([item[i] for item in turns]) for i in (0, 1))

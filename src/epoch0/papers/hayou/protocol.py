@@ -196,10 +196,8 @@ def masks_at_initialization(
     if score == "synflow":
         return iterate(net, partial(prune.synflow, x=shape), recipe.sparsity, steps=recipe.synflow_steps)
     if score in ("snip", "grasp"):
-        scores = (prune.snip if score == "snip" else prune.grasp)(net, batches, batch_norm=recipe.batch_norm)
-    else:
-        scores = prune.random(net, seed) if score == "random" else prune.magnitude(net)
-    return keep(scores, recipe.sparsity)
+        return keep(getattr(prune, score)(net, batches, batch_norm=recipe.batch_norm), recipe.sparsity)
+    return keep(prune.random(net, seed) if score == "random" else prune.magnitude(net), recipe.sparsity)
 
 
 def hand_over(bare: nn.Module, net: nn.Module) -> None:

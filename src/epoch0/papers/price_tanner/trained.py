@@ -158,8 +158,7 @@ def exact_random(sizes: Sequence[int], std: float) -> float:
 
 
 def claims_a(found: Found) -> Claims:
-    gathered = _enough(found)
-    if len(gathered) < LEAST_SETTINGS:
+    if len(gathered := _enough(found)) < LEAST_SETTINGS:
         return {"what holds for random networks survives training": _too_few(found)}
     decided, each = {}, [trained.learned for trained in gathered]
     for trained in gathered:

@@ -87,8 +87,7 @@ def wide_limit(activation: str, variance: float, depth: int, biased: float = 0.0
     to q*, which at sigma_w^2 = 1 without biases takes very many layers.
     """
     stds = math.sqrt(variance), math.sqrt(biased * variance)
-    found = propagate(activation, *stds, depth, q=(1 + biased) * variance)
-    return tuple(np.sqrt(found.chi).tolist())
+    return tuple(np.sqrt(propagate(activation, *stds, depth, q=(1 + biased) * variance).chi).tolist())
 
 
 def _log(values: Any) -> Any:
@@ -439,8 +438,7 @@ def _axes(found: Found, axes: plots.Axes, axis: str) -> None:
     axes.axhline(2**inputs, linestyle="--", color=plots.COLOURS[0], linewidth=1.0)
     place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "xytext": (2, -10), "textcoords": "offset points"}
     axes.annotate(f"all $2^{{{inputs}}}$", (0.01, 2**inputs), fontsize=8, color=plots.COLOURS[0], **place)
-    top = 2.0 ** (inputs + 0.7)
-    axes.set(yscale="log", xlabel=axis, ylabel=f"dichotomies of {inputs} inputs", ylim=(None, top))
+    axes.set(yscale="log", xlabel=axis, ylabel=f"dichotomies of {inputs} inputs", ylim=(None, 2.0 ** (inputs + 0.7)))
 
 
 @plots.drawn(6.4, 4.8, legend="best")

@@ -5,10 +5,11 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Annotated
 
-from torch import Tensor, nn
+from torch import nn
 
 from epoch0.arguments import Size, Sparsity, Whole, checked
 from epoch0.errors import InputError
+from epoch0.initialization.files import Tensors
 from epoch0.progress import Listener
 from epoch0.prune.masks.apply import apply
 from epoch0.prune.masks.masks import LAYERS, SCOPES, Masks, keep
@@ -20,7 +21,7 @@ from epoch0.tracing.guard import bare
 @checked
 def iterate(
     model: nn.Module,
-    score: Callable[[nn.Module], Mapping[str, Tensor]],
+    score: Callable[[nn.Module], Tensors],
     sparsity: Sparsity,
     *,
     steps: Size = 100,
@@ -82,9 +83,7 @@ def _plan(scores: Scores, sparsity: float, steps: int) -> list[float]:
     return scheduled(sparsity, steps, min(removed / scores.weights, sparsity))
 
 
-def _scored(
-    score: Callable[[nn.Module], Mapping[str, Tensor]], model: nn.Module, removed: Mapping[str, Tensor]
-) -> Scores:
+def _scored(score: Callable[[nn.Module], Tensors], model: nn.Module, removed: Tensors) -> Scores:
     if not isinstance(found := score(model), Mapping):
         raise InputError(f"the score must return tensors by name, not a {type(found).__name__}; see snip and its like.")
     if removed and found.keys() != removed.keys():

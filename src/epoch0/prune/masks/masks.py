@@ -13,7 +13,7 @@ from torch import Tensor
 
 from epoch0.arguments import Sparsity, Whole, checked
 from epoch0.errors import InputError
-from epoch0.initialization.files import check_path, load_tensors, save_tensors
+from epoch0.initialization.files import Tensors, check_path, load_tensors, save_tensors
 from epoch0.results import Shown, counted
 
 LAYOUT = "epoch0 masks 2"
@@ -31,7 +31,7 @@ class Masks(Mapping[str, Tensor], Shown):
     tensors are copies, so that nobody else's change reaches them.
     """
 
-    def __init__(self, masks: Mapping[str, Tensor]) -> None:
+    def __init__(self, masks: Tensors) -> None:
         self._masks: dict[str, Tensor] = {}
         for name, mask in masks.items():
             if mask.dtype != torch.bool:
@@ -135,7 +135,7 @@ _NARROW = (torch.float16, torch.bfloat16, torch.float32)
 
 @checked
 def keep(
-    scores: Mapping[str, Tensor],
+    scores: Tensors,
     sparsity: Sparsity,
     *,
     scope: Annotated[str, SCOPES] = "global",
@@ -174,7 +174,7 @@ def keep(
         raise InputError("scores must be a mapping of names to tensors, with at least one.")
     if scope == "global" and layers != "uniform":
         raise InputError(f"layers={layers!r} sets the sparsity of each layer: use it with scope='layer'.")
-    removed: Mapping[str, Tensor] = getattr(scores, "removed", {})
+    removed: Tensors = getattr(scores, "removed", {})
     sizes = {name: tensor.numel() for name, tensor in scores.items()}
     most = {n: size - int(removed[n].count_nonzero()) if n in removed else size for n, size in sizes.items()}
     least = {name: min(int(floor), left) for name, left in most.items()}
@@ -195,9 +195,7 @@ def keep(
     return Masks._own({name: largest({name: scores[name]}, counts[name], removed)[name] for name in scores})
 
 
-def _keep_globally(
-    scores: Mapping[str, Tensor], count: int, least: Mapping[str, int], removed: Mapping[str, Tensor]
-) -> dict[str, Tensor]:
+def _keep_globally(scores: Tensors, count: int, least: Mapping[str, int], removed: Tensors) -> dict[str, Tensor]:
     """One threshold, lowered for layers that would fall below their floor and raised for the others in return."""
     masks: dict[str, Tensor] = {}
     free = dict(scores)
@@ -221,7 +219,7 @@ def check_order(name: str, scores: Tensor) -> None:
         raise InputError(f"{text}; they have no order. Score in float64, or with a smaller loss.")
 
 
-def largest(scores: Mapping[str, Tensor], count: int, removed: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
+def largest(scores: Tensors, count: int, removed: Tensors | None = None) -> dict[str, Tensor]:
     """Masks of the ``count`` largest of all scores; among equals those that come first, by name and then row by row.
 
     Zeros are equal whatever their sign, and infinities are scores. Mixed precisions are compared exactly.

@@ -1,7 +1,7 @@
 """Scores of weights: a dict of tensors that is shown; magnitude and chance (Hayou et al. 2021)."""
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 import torch
@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from epoch0.arguments import Seed, checked
 from epoch0.errors import InputError, check_finite
+from epoch0.initialization.files import Tensors
 from epoch0.progress import Listener
 from epoch0.prune.masks.places import Place, standing
 from epoch0.results import Result, aligned, counted
@@ -38,9 +39,7 @@ class Scores(dict[str, Tensor], Result):
         InputError: if a score is no floating-point tensor, is not finite, or ``removed`` does not fit.
     """
 
-    def __init__(
-        self, scores: Mapping[str, Tensor], method: str = "", removed: Mapping[str, Tensor] | None = None
-    ) -> None:
+    def __init__(self, scores: Tensors, method: str = "", removed: Tensors | None = None) -> None:
         super().__init__(scores)
         self.method = method
         if not self:

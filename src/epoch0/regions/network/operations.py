@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from epoch0.activations import Activation
 from epoch0.errors import InputError
-from epoch0.tracing.operations import MOVES, Args, Kwargs, meaning
+from epoch0.tracing.operations import MOVES, Args, Function, Kwargs, meaning
 
 _PRODUCTS = {"linear", "convolution", "product", "quotient"}
 _SUMS = {"sum", "negation", "average", "total", "repeat", "join", "pad", "place", "resample"}
@@ -48,9 +48,7 @@ def refusal(operation: str, where: str) -> InputError:
     return InputError(f"{text}. {instead}; {known_ones}.")
 
 
-def affine_call(
-    func: Callable[..., Any], name: str, args: Args, kwargs: Kwargs, where: str
-) -> tuple[Callable[..., Any], Args, Kwargs]:
+def affine_call(func: Function, name: str, args: Args, kwargs: Kwargs, where: str) -> tuple[Function, Args, Kwargs]:
     """A call as regions make it: batch norm by its running statistics, convolutions in float64 in the cache."""
     if func is torch.conv2d:
         func = _convolution
@@ -157,8 +155,7 @@ def largest_call(
         index = torch.arange(math.prod(shape)).reshape(shape)
         kept = [d for d in range(len(shape)) if d + 1 not in dims]
         windows = index.permute(*kept, *(d - 1 for d in dims)).reshape(math.prod(shape[d] for d in kept), -1)
-        left = tuple((1 if d + 1 in dims else n) for d, n in enumerate(shape) if keep or d + 1 not in dims)
-        return windows, left
+        return windows, tuple((1 if d + 1 in dims else n) for d, n in enumerate(shape) if keep or d + 1 not in dims)
     if kwargs.get("return_indices") or operation.endswith("indices"):
         raise InputError(f"{operation} ({where}) also returns indices, which are not piecewise linear.")
     spatial, dilation = int(operation[-2]), kwargs.get("dilation", args[4] if len(args) > 4 else 1)

@@ -198,8 +198,7 @@ class Plane:
     def drop_ties(self, step: Largest, number: int, values: Tensor, limit: Tensor) -> Tensor | None:
         """After a maximum: join the cells on both sides of edges where another entry tops the tie."""
         mesh = self.mesh
-        members = np.flatnonzero(mesh.owner[:, 0] == number)
-        if not len(members):
+        if not len(members := np.flatnonzero(mesh.owner[:, 0] == number)):
             return None
         cell_of = np.empty(2 * len(mesh.edges), dtype=np.int64)
         cell_of[mesh.half] = np.repeat(np.arange(len(mesh.ends) - 1), np.diff(mesh.ends))
@@ -426,8 +425,7 @@ class Arrangement:
         self._split_edges()
 
         chord, start, stop = self._chord_pieces()
-        following = self._successors(np.concatenate([[0], np.cumsum(degrees[degrees > 0])]), len(chord))
-        elements, bounds = cycles(following)
+        elements, bounds = cycles(self._successors(np.concatenate([[0], np.cumsum(degrees[degrees > 0])]), len(chord)))
         ids = 2 * (len(mesh.edges) + np.arange(len(chord)))
         halves = np.concatenate([2 * piece + back, ids, ids + 1])[elements]
         mesh.add_edges(np.stack([start, stop], axis=1), owners[column + self.zero_on[chord]], np.full(len(chord), -1))

@@ -59,8 +59,7 @@ def window(corners: Any) -> Window:
     sides = flat.roll(-1, 0) - flat
     scale = float(sides.norm(dim=1).max())
     apart = torch.cdist(flat, flat, compute_mode="donot_use_mm_for_euclid_dist")
-    same = (apart <= 1e-12 * scale).triu(1).nonzero()
-    if len(same):
+    if len(same := (apart <= 1e-12 * scale).triu(1).nonzero()):
         first, second = same[0].tolist()
         raise InputError(f"corners {first} and {second} of the window coincide; name every corner once.")
     origin, basis = flat.mean(dim=0), _axes(sides[0], flat - flat[0])

@@ -36,9 +36,7 @@ def parity(rule: Activation) -> int:
     probes = np.concatenate([np.geomspace(1e-3, 30, 61), np.linspace(0.01, 8, 97)])
     right, left = rule.function(probes), rule.function(-probes)
     size = 1e-14 * np.abs(right)
-    if (np.abs(left + right) <= size).all():
-        return -1
-    return 1 if (np.abs(left - right) <= size).all() else 0
+    return -1 if (np.abs(left + right) <= size).all() else 1 if (np.abs(left - right) <= size).all() else 0
 
 
 @dataclass

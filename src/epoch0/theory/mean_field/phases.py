@@ -81,9 +81,8 @@ def phase(activation: ActivationLike, weight_std: Std, bias_std: Std, density: D
 
 
 def _words(chi: ArrayLike, q: ArrayLike) -> NDArray[Any]:
-    words = np.where(np.less(chi, 1), "ordered", "chaotic")
-    words = np.where(np.abs(np.subtract(chi, 1)) <= TOLERANCE, "critical", words)
-    return np.where(np.isinf(q), "diverges", words)
+    known = [np.isinf(q), np.abs(np.subtract(chi, 1)) <= TOLERANCE, np.less(chi, 1)]
+    return np.select(known, ["diverges", "critical", "ordered"], "chaotic")
 
 
 @dataclass(frozen=True, eq=False)

@@ -190,14 +190,12 @@ def fit(mean: float, log_mean: float) -> tuple[float, float]:
 
 def _product(tail: Array, edges: Array) -> Array:
     """The tail of a product with a factor whose tail is known between the points of the grid, shape (1099,)."""
-    cells = -np.diff(edges, prepend=1.0, append=0.0)  # beyond the grid: at its ends
-    return np.clip(times(tail, cells), 0.0, 1.0)
+    return np.clip(times(tail, -np.diff(edges, prepend=1.0, append=0.0)), 0.0, 1.0)  # beyond the grid: at its ends
 
 
 def _sphere_mean(size: float) -> float:
     """Mean of |X_1| for a random point X on the sphere of radius sqrt(n) in n dimensions."""
-    logarithm = 0.5 * math.log(size / math.pi) + float(special.gammaln(size / 2) - special.gammaln((size + 1) / 2))
-    return math.exp(logarithm)
+    return math.exp(0.5 * math.log(size / math.pi) + float(special.gammaln(size / 2) - special.gammaln((size + 1) / 2)))
 
 
 def _offset_mean(shared: float) -> float:
@@ -338,11 +336,8 @@ class Layers:
     def at(self, column: str, log_t: Array, networks: int | slice = slice(None)) -> Array:
         """Each layer's "tail" or "none_above" at thresholds, of one network or one of each; (m,) to (m, layers)."""
         beyond = 0.0 if column == "tail" else 1.0
-        scales = self.log_scales[networks]
-        found = np.empty((len(log_t), len(self.laws)))
-        for layer, law in enumerate(self.laws):
-            found[:, layer] = np.interp(log_t - scales[..., layer], GRID, getattr(law, column), right=beyond)
-        return found
+        each = zip(self.laws, self.log_scales[networks].T, strict=True)
+        return np.stack([np.interp(log_t - scale, GRID, getattr(law, column), right=beyond) for law, scale in each], 1)
 
     def critical_sparsity(self) -> tuple[float, float]:
         """Mean and standard deviation of the smallest sparsity at which some layer is fully removed.
