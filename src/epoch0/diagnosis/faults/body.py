@@ -241,8 +241,8 @@ def as_handed(
     result says so.
     """
     x, y, read = call.batch, call.targets, None
-    own = y is None and call.criterion is None and call.has_loss
-    if not (own or call.asks or (y is not None and call.forward is not None)):
+    known_loss = y is None and call.criterion is None and call.has_loss
+    if not (known_loss or call.asks or (y is not None and call.forward is not None)):
         with suppress(Exception):  # what cannot be copied
             read = _Reading(call, _Body(call, optimizer, step))
     if read is None:
@@ -258,7 +258,10 @@ def as_handed(
             return call, known, step, LONE
         if y is None and known is not None and isinstance(x, tuple | list) and len(x) == 2:
             known = (known, None)
-        whole = replace(call, batch=(x, y), targets=None, criterion=None, forward=read.run, asks=None, _seen={})
+        whole = replace(
+            call, batch=(x, y), targets=None, criterion=None, forward=read.run, asks=None,
+            notes=(*call.notes, NOTE), _seen={},
+        )  # fmt: skip
         return whole, known, lambda model, optimizer, loss, pair, _: step(model, optimizer, read.body.own, *pair), LONE
 
     def body_of_turned(model: nn.Module, optimizer: Any, loss: Callable[..., Any], x_turned: Any, y_turned: Any) -> Any:
