@@ -140,7 +140,7 @@ def _no_slope(fixes):
     "A line by five sigmoids and a sigmoid at the output, the whole set as one batch, SGD: the outputs stay together.",
     linear=("output activation", "a linear output"),
     small=("target scale", "/ 100"),
-    rate=("learning rate", "0.3 for 0.01"),
+    rate=("learning rate", "0.1 for 0.01, with small targets 0.3"),
     scale=("input scale", "standardized"),
 )
 def _sigmoid_line(fixes):

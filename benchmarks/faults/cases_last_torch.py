@@ -480,7 +480,7 @@ def _gaze(fixes):
     "gh-pytorch-fcn-17",
     "GitHub wkentaro/pytorch-fcn issue 17, Nan error while training",
     "The loss is summed over all pixels, and the rate is that of the paper, whose loss is a mean: nan.",
-    rate=("learning rate", "1e-7 for 1e-3"),
+    rate=("learning rate", "1e-6 for 0.02, where the sum stays"),
     mean=("loss", "the mean over the pixels"),
 )
 def _summed_pixels(fixes):
@@ -500,7 +500,7 @@ def _summed_pixels(fixes):
     def loss(o, t):
         return F.cross_entropy(o, t, reduction="mean" if mean else "sum")
 
-    rate = 0.02 if mean else 1e-6 if "rate" in fixes else 1e-3
+    rate = 1e-6 if "rate" in fixes and not mean else 0.02
     how = sgd(rate, momentum=0.9)
     return Program(model, x / 127.5 - 1, y, loss, how, balanced(3), 0.7, 8, 6)
 
@@ -679,7 +679,7 @@ def _copies(fixes):
     "PyTorch forum 159152, Loss not decreasing in LSTM network (the scale of the series is ours)",
     "The last state of an LSTM through a ReLU layer to the future of the same series: the squared error does not fall.",
     targets=("target scale", "the series, in and out, standardized"),
-    rate=("learning rate", "0.1 for 0.001"),
+    rate=("learning rate", "0.1 for 0.005"),
     epochs=("training length", "200 in place of 20"),
 )
 def _thousands(fixes):
