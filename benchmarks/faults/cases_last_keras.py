@@ -77,6 +77,7 @@ def _one_softmax(fixes):
     "Stack Overflow 34673164; DeepLocalize",
     "Two classes from 16 raw columns: tanh, dropout, softmax with squared error; the accuracy does not move.",
     norm=("normalization", "batch norm of the inputs"),
+    scale=("input scale", "standardized"),
     sigmoid=("output activation", "sigmoid for softmax"),
     cross=("loss", "binary cross-entropy"),
     rate=("learning rate", "0.005 for 0.1"),
@@ -87,13 +88,13 @@ def _sixteen_raw(fixes):
     wide = torch.logspace(0, 4, 16)
     x = torch.rand(400, 16, generator=make)
     y = (x[:, 0] + x[:, 1] + x[:, 2] > x[:, 3] + x[:, 4] + x[:, 5]).long()
-    x = x * wide.flip(0)
+    x = standardized(x) if "scale" in fixes else x * wide.flip(0)
     layers = [nn.BatchNorm1d(16)] if "norm" in fixes else []
     layers += [nn.Linear(16, 64), nn.Tanh(), nn.Dropout(0.5), nn.Linear(64, 64), nn.Tanh(), nn.Dropout(0.5)]
     layers += [nn.Linear(64, 2), nn.Sigmoid() if "sigmoid" in fixes else nn.Softmax(1)]
     model = initialized(nn.Sequential(*layers), narrow)
     loss = binary_crossentropy if "cross" in fixes else F.mse_loss
-    rate = 0.005 if "rate" in fixes and "norm" not in fixes else 0.1
+    rate = 0.005 if "rate" in fixes and not {"norm", "scale"} & fixes else 0.1
     return Program(model, x, one_hot(y, 2), loss, sgd(rate, momentum=0.9, nesterov=True), accuracy, 0.8, 16, 20)
 
 

@@ -86,6 +86,7 @@ def _detached_fake(fixes):
     "GitHub Lornatang/SRGAN-PyTorch issue 1, Learning rate scheduler is working incorrect",
     "StepLR(step_size=epochs // 2, gamma=0.1) is stepped in each training step: the rate is zero after a few.",
     epoch=("update", "stepped after each epoch"),
+    size=("learning rate", "step_size=128, which are four epochs"),
 )
 def _steps_for_epochs(fixes):
     # garments of 14 x 14 to 28 x 28 by a small network, squared error only
@@ -99,7 +100,8 @@ def _steps_for_epochs(fixes):
         nn.Conv2d(16, 4, 3, padding=1),
         nn.PixelShuffle(2),
     )
-    made = once_each(lambda optimizer: [0, torch.optim.lr_scheduler.StepLR(optimizer, 4, 0.1)])
+    size = 128 if "size" in fixes and "epoch" not in fixes else 4
+    made = once_each(lambda optimizer: [0, torch.optim.lr_scheduler.StepLR(optimizer, size, 0.1)])
 
     def step(model, optimizer, loss, x, y):
         held = made(optimizer)
@@ -428,7 +430,8 @@ def _vgg(fixes):
     "gh-imc-denoise-11",
     "GitHub PENGLU-WashU/IMC_Denoise issue 11, Demo training data generates NaN for loss",
     "The initial rate is 1: 'too big, please set train_initial_lr as 1e-3'.",
-    rate=("learning rate", "0.001 for 1"),
+    rate=("learning rate", "0.001 for 1, with SGD 0.1"),
+    sgd=("optimizer", "SGD for Adam"),
 )
 def _denoise(fixes):
     # garments with noise; Adam as there, a small network
@@ -442,8 +445,10 @@ def _denoise(fixes):
         nn.ReLU(),
         nn.Conv2d(16, 1, 3, padding=1),
     )
-    rate = 0.001 if "rate" in fixes else 1.0
-    return Program(model, x, y, F.mse_loss, adam(rate), r_squared_all, 0.6, 16, 8)
+    how = adam(0.001 if "rate" in fixes else 1.0)
+    if "sgd" in fixes:
+        how = sgd(0.1 if "rate" in fixes else 1.0, momentum=0.9)
+    return Program(model, x, y, F.mse_loss, how, r_squared_all, 0.6, 16, 8)
 
 
 @case(
@@ -511,6 +516,7 @@ def _summed_pixels(fixes):
     "(symptom; the raw speeds are ours)",
     "The actor's tanh stands at 1 or -1 for all states.",
     scale=("input scale", "standardized states"),
+    norm=("normalization", "batch norm of the states"),
     rate=("learning rate", "1e-5 for 0.001"),
     slope=("output activation", "no tanh"),
 )
@@ -520,7 +526,8 @@ def _saturated_actor(fixes):
     x = torch.rand(600, 6, generator=make) * torch.tensor([300.0, 300.0, 200.0, 200.0, 200.0, 10000.0])
     s = standardized(x)
     best = 0.6 * torch.tanh(s[:, :2] - s[:, 2:4])
-    layers = [nn.Linear(6, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 2)]
+    layers = [nn.BatchNorm1d(6)] if "norm" in fixes else []
+    layers += [nn.Linear(6, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 2)]
     model = nn.Sequential(*layers, *([] if "slope" in fixes else [nn.Tanh()]))
     initialized(model, he)
 
@@ -528,7 +535,7 @@ def _saturated_actor(fixes):
         return ((action - best) ** 2).sum(1).mean()
 
     inputs = s if "scale" in fixes else x
-    rate = 1e-5 if "rate" in fixes and "scale" not in fixes else 1e-3
+    rate = 1e-5 if "rate" in fixes and not {"scale", "norm"} & fixes else 1e-3
     return Program(model, inputs, best, minus_q, adam(rate), r_squared_all, 0.6, 32, 40)
 
 
