@@ -130,7 +130,7 @@ def _nnet(fixes):
     model = nn.Sequential(nn.Linear(3, wide), nn.Sigmoid(), nn.Linear(wide, 1), nn.Sigmoid())
     initialized(model, lambda w: nn.init.uniform_(w, -0.7, 0.7))
     x = standardized(x) if "scale" in fixes else x
-    rate = 1e-4 if "rate" in fixes and "scale" not in fixes else 0.1
+    rate = 1e-4 if "rate" in fixes and "scale" not in fixes else 0.02
     return Program(model, x, y, F.mse_loss, adam(rate), r_squared, 0.7, 300, 800)
 
 
