@@ -179,6 +179,14 @@ def triplets() -> Whole:
     return Embedded(), (X[order], near, far), torch.zeros(500), lambda o, t: F.triplet_margin_loss(*o)
 
 
+class Rounded(nn.Module):
+    """Values in 63 steps up to the largest of them, with the slope of what was rounded."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        step = x.detach().abs().max() / 31
+        return x + ((x / step).round() * step - x).detach()
+
+
 PROGRAMS: dict[str, Callable[[], Whole]] = {
     "timed": lambda: (Timed(), (X, torch.arange(500) % 100), Y, F.cross_entropy),
     "neighbours": neighbours,
@@ -202,6 +210,7 @@ PROGRAMS: dict[str, Callable[[], Whole]] = {
         Sizes(), [X[i].reshape(1, 8, 8)[:, : 7 + i % 2] for i in range(100)], Y[:100] % 2, F.cross_entropy
     ),
     "complex inputs": lambda: (Waves(), torch.fft.fft(X), Y, F.cross_entropy),
+    "rounded to the range of the batch": lambda: (nn.Sequential(Rounded(), mlp()), X, Y, F.cross_entropy),
     "complex weights": lambda: (Spectral(), X, Y, F.cross_entropy),
 }  # fmt: skip
 

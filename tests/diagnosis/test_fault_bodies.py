@@ -229,6 +229,27 @@ def test_a_model_that_is_called_twice_is_judged_by_what_backward_is_called_of(ra
     assert [(f.kind, f.evidence) for f in report.faults][:1] == [("learning rate", "mended on a copy")] * (rate > 1)
 
 
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_generator_whose_judge_is_trained_in_the_same_step(cut: bool) -> None:
+    """Of two calls of backward neither is that of the loss; with what is judged cut off, none moves the model."""
+    model, judge = net(8), net()
+    other = torch.optim.Adam(judge.parameters(), 1e-3)
+
+    def step(model: nn.Module, optimizer: Any, loss: Any, x: Tensor, y: Tensor) -> None:
+        made = model(x)
+        other.zero_grad()
+        (loss(judge(y), torch.ones(len(x), 1)) + loss(judge(made.detach()), torch.zeros(len(x), 1))).backward()
+        other.step()
+        optimizer.zero_grad()
+        loss(judge(made.detach() if cut else made), torch.ones(len(x), 1)).backward()
+        optimizer.step()
+
+    given = {"optimizer": torch.optim.Adam(model.parameters(), 1e-3), "loss": LOGITS, "step": step, "data": (X, X + 3)}
+    report = e0.checkup(model, X[:100], X[:100] + 3, **given, seconds=10)
+    assert [fault.kind for fault in report.faults][:1] == ["gradient flow"] * cut
+    assert cut or not report.faults
+
+
 def test_what_cannot_be_told_is_not_judged_and_told_what_to_pass() -> None:
     """A loss against noise, which cannot fall, and a body whose numbers are never the same."""
     model, pairs, like, count = net(4), (X[:100], X[100:200]), torch.ones(100), iter(range(100))

@@ -28,10 +28,19 @@ class _Met(BaseException):
 
 
 class _Backward(Calls):
+    """Meets backward, after it was passed over so many times."""
+
+    def __init__(self, over: int) -> None:
+        super().__init__()
+        self.left = over
+
     def call(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
-        if name == "backward":
+        if name != "backward":
+            return func(*args, **kwargs)
+        if self.left == 0:
             raise _Met("backward", args[0])
-        return func(*args, **kwargs)
+        self.left -= 1
+        return None
 
 
 class _Body:
@@ -42,7 +51,7 @@ class _Body:
         self.own = call.criterion or (lambda output, targets: scalar_loss(output, targets, None))
 
     def until(
-        self, place: str, x: Any, y: Any, *outputs: Any, noise: int | None = None, model: Any = None
+        self, place: str, x: Any, y: Any, *outputs: Any, noise: int | None = None, model: Any = None, over: int = 0
     ) -> tuple[Any, ...]:
         """With what it calls "model", "loss" or "backward" once the model has given these outputs.
 
@@ -64,7 +73,7 @@ class _Body:
         if noise is not None:
             same_noise(noise)
         try:
-            with _Backward():
+            with _Backward(over):
                 self.step(stub, self.optimizer, self.own if place == "backward" else asked, x, y)  # type: ignore[misc]
         except _Met as found:
             if found.args[0] == place:
@@ -194,7 +203,7 @@ class _Reading:
         return StepResult(value, min(made, key=lambda pair: pair[0])[1])
 
     def runs(self) -> bool:
-        """Whether what it calls backward of is a finite number, the same for the same noise, at least in training."""
+        """Whether it calls backward once, of a finite number, the same for the same noise, at least in training."""
         model, batch = self.body.model, (self.call.batch, self.call.targets)
 
         def number(train: bool) -> bool:
@@ -205,6 +214,9 @@ class _Reading:
             return False
 
         with unchanged(model), torch.no_grad():
+            with suppress(Exception):  # of several losses none is the loss of the model
+                self.body.until("backward", *batch, model=model, over=1)
+                return False
             self.training = not number(False)
             return number(True)
 

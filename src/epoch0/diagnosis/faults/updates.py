@@ -30,7 +30,7 @@ def coverage(seen: Evidence) -> Iterator[Fault]:
         message += "it was made for another model, or before this one was made anew."
         fix = "Make the optimizer last, of this model's parameters()."
         yield Fault("update", "optimizer", message, fix, certainty=CERTAIN)
-    elif missing and any(seen.first.gradients.get(name) is not None for name in missing):
+    elif missing and not seen.lone and any(seen.first.gradients.get(name) is not None for name in missing):
         message = f"{len(missing)} of {len(trained)} trainable parameters are in no optimizer, such as {missing[0]}."
         fix = "Make the optimizer after all layers, or freeze these parameters."
         order = [all(id(p) in held for p in own) for _, m, _ in seen.first.ran if (own := list(m.parameters(False)))]
@@ -152,9 +152,14 @@ def not_moved(seen: Evidence, after: After) -> Iterator[Fault]:
     pulled = [item.wanted for item in after.loop if item.wanted]
     still = [n for n in after.still if all(n in wanted and bool(wanted[n].any()) for wanted in pulled)]
     usual = any(item.moved for item in after.loop) and all(item.training is not False for item in after.loop)
+    fix = "Look for torch.tensor, .detach(), .item() or no_grad between the outputs and the loss."
+    if after.loop and not pulled and not any(item.moved or item.left for item in after.loop):
+        message = (
+            f"In {len(after.loop)} steps the loop body moves no parameter of the model, and leaves it no gradient."
+        )
+        yield Fault("gradient flow", "step", message, fix, certainty=0.85)
     if still and seen.first.open and usual:
         message = f"The loop body moves other weights, and {still[0]} not in {len(after.loop)} steps."
-        fix = "Look for torch.tensor, .detach(), .item() or no_grad between the outputs and the loss."
         yield Fault("gradient flow", "step", message, fix, certainty=0.92)
 
 
