@@ -2,7 +2,7 @@
 
     python benchmarks/bench_faults.py              # figures of what was measured, certainties cross-validated
     python benchmarks/bench_faults.py --measure [NAME ...] [--seconds S]    # looks at the programs anew
-    python benchmarks/bench_faults.py --bodies     # what is said of the sound loop bodies of loop_bodies.py
+    python benchmarks/bench_faults.py --sound      # what is said of loop_bodies.py and sound_programs.py, all sound
     python benchmarks/bench_faults.py --peers      # torchtest2 and neural-net-checklist, in .venv-zoo
 
 The programs: ``benchmarks/faults``, or the folders that EPOCH0_FAULTS names, with ":" between. Each holds ``faults.py``
@@ -117,21 +117,33 @@ def measure(names: list[str], seconds: float) -> None:
                 NUMBERS.write_text(json.dumps(known, indent=0) + "\n")
 
 
-def bodies() -> dict[str, list[str]]:
-    """What is said of sound programs with loop bodies as people write them; a minute."""
-    from loop_bodies import PROGRAMS
+def sound() -> dict[str, dict[str, list[str]]]:
+    """What is said of sound programs: with loop bodies as people write them, and handed over in all their ways."""
+    import loop_bodies
+    import sound_programs
 
     import epoch0 as e0
 
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    told: dict[str, list[str]] = {"learns": [], "not judged": [], "condemned": []}
-    for name, build in PROGRAMS.items():
+    told: dict[str, dict[str, list[str]]] = {}
+
+    def tell(kind: str, name: str, *given, **named) -> None:
+        try:
+            found = e0.checkup(*given, **named)
+            said = "learns" if found.trains and not found.faults else "condemned"
+            said = "not judged" if found.outcome == "not judged" else said
+        except e0.InputError:
+            said = "refused"
+        told.setdefault(kind, {}).setdefault(said, []).append(name)
+
+    for name, build in loop_bodies.PROGRAMS.items():
         it = build()
         given = {what: it[what] for what in ("loss", "optimizer", "step")}
-        found = e0.checkup(it["model"], it["x"], it["y"], data=(it["X"], it["Y"]), **given)
-        learns = "learns" if found.trains and not found.faults else "condemned"
-        told["not judged" if found.outcome == "not judged" else learns].append(name)
+        tell("loop bodies", name, it["model"], it["x"], it["y"], data=(it["X"], it["Y"]), **given)
+    for name, build in sound_programs.PROGRAMS.items():
+        given, named, _, _ = build()
+        tell("ways to hand over", name, *given, **named)
     return told
 
 
@@ -308,16 +320,17 @@ def main() -> None:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--measure", action="store_true")
     parser.add_argument("--peers", action="store_true")
-    parser.add_argument("--bodies", action="store_true")
+    parser.add_argument("--sound", action="store_true")
     parser.add_argument("--seconds", type=float, default=60.0)
     arguments = parser.parse_args()
     if arguments.measure:
         measure(arguments.names, arguments.seconds)
     if arguments.peers:
         peers()
-    if arguments.bodies:
-        for what, names in bodies().items():
-            print(f"loop bodies, {what}: {len(names)} {'' if what == 'learns' else ', '.join(names)}")
+    if arguments.sound:
+        for kind, told in sound().items():
+            for what, names in told.items():
+                print(f"{kind}, {what}: {len(names)} {'' if what == 'learns' else ', '.join(names)}")
         return
     if arguments.names or not NUMBERS.exists():
         return

@@ -53,7 +53,7 @@ class _Body:
     def until(
         self, place: str, x: Any, y: Any, *outputs: Any, noise: int | None = None, model: Any = None, over: int = 0
     ) -> tuple[Any, ...]:
-        """With what it calls "model", "loss" or "backward" once the model has given these outputs.
+        """With what it calls "model", "loss", "backward" or "anything" once the model has given these outputs.
 
         A model that is given runs instead, as often as the body calls it.
         """
@@ -74,9 +74,9 @@ class _Body:
             same_noise(noise)
         try:
             with _Backward(over):
-                self.step(stub, self.optimizer, self.own if place == "backward" else asked, x, y)  # type: ignore[misc]
+                self.step(stub, self.optimizer, asked if place in ("model", "loss") else self.own, x, y)  # type: ignore[misc]
         except _Met as found:
-            if found.args[0] == place:
+            if place in ("anything", found.args[0]):
                 return found.args[1:]
         raise InputError(f"the loop body does not come to the {place}")
 
@@ -234,7 +234,7 @@ class _Reading:
         plain, y = self.direct is not None and not self.of_inputs, self.call.targets
         try:
             self.body.model.train()
-            self.body.until("backward", self.call.batch, y, model=self.body.model)
+            self.body.until("anything", self.call.batch, y, model=self.body.model)
             aims = self.body.until("loss", self.call.batch, y, model=self.body.model)[1:] if plain else ()
             return not plain or (len(aims) == 1 and isinstance(y, Tensor) and not bool(torch.isin(aims[0], y).all()))
         except Exception:  # it fails, with or without us

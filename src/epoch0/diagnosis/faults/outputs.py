@@ -19,8 +19,9 @@ NAMES = {"Relu": "ReLU", "LogSoftmax": "log-softmax", "LeakyRelu": "leaky ReLU"}
 
 def last_activation_hides(reach: Reach) -> Iterator[Fault]:
     """The best loss through the last activation lies well above the best loss: a softmax twice, a range too narrow."""
-    if reach.last.name == "Softmax" and reach.output.shape[-1] == 1:
-        message, fix = "A softmax over one unit is always 1.", "Use a sigmoid, or no activation for values."
+    if reach.last.name == "Softmax" and bool((reach.output == 1).all()):
+        message = "A softmax over one unit is always 1."
+        fix = "Use a sigmoid, a softmax over other dimensions, or no activation for values."
         yield Fault("output activation", "outputs", message, fix, certainty=CERTAIN)
         return
     if not reach.last.name or not math.isfinite(reach.free):
