@@ -2537,13 +2537,13 @@ def iterable_dataset_regression():
 
 @program
 def numpy_dataset_keras_mlp_port():
-    d = load_digits()
+    d = digits()
 
     class NumpyDataset(Dataset):
         def __init__(self):
             self.x, self.y = (
-                (d.data / 16.0).astype(np.float32),
-                np.eye(10, dtype=np.float32)[d.target],
+                d[0].numpy(),
+                np.eye(10, dtype=np.float32)[d[1].numpy()],
             )  # one-hot, keras.utils.to_categorical
 
         def __len__(self):
