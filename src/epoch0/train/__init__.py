@@ -8,8 +8,7 @@
 (115, True)
 """
 
-from epoch0.train.augmentation import CentreCrop, CropResizeFlip, PadCropFlip
-from epoch0.train.data import Folder, Images, image_sources
+from epoch0.train.data import CentreCrop, CropResizeFlip, Folder, Images, PadCropFlip, image_sources
 from epoch0.train.device import chosen_device, joined
 from epoch0.train.evaluation import Accuracy, Evaluation
 from epoch0.train.lengths import TrajectoryLengths

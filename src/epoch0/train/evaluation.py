@@ -12,8 +12,7 @@ from torch.nn import functional as F
 from epoch0.arguments import Count, checked, refuse
 from epoch0.errors import InputError, first_line, reworded
 from epoch0.tracing.guard import refuse_closed, unchanged
-from epoch0.train.augmentation import CropResizeFlip
-from epoch0.train.data import Pair, batches, check_classes
+from epoch0.train.data import CropResizeFlip, Pair, batches, check_classes
 from epoch0.train.device import Precision, autocast
 from epoch0.train.stacked import Stacked, loss_of_each
 
