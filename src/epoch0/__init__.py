@@ -67,4 +67,4 @@ if TYPE_CHECKING:
     from epoch0.measure.length import trajectory_length
     from epoch0.papers.reproduce import reproduce
     from epoch0.train.single_layer import train_one_layer
-    from epoch0.train.trajectory_regularization import TrajectoryRegularization, replace_batch_norm
+    from epoch0.train.lengths import TrajectoryRegularization, replace_batch_norm

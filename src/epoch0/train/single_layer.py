@@ -13,8 +13,8 @@ from epoch0.activity.weight_circle import named_layer
 from epoch0.arguments import checked
 from epoch0.errors import InputError
 from epoch0.tracing.guard import bare, check_model
+from epoch0.train.evaluation import Training
 from epoch0.train.loop import train
-from epoch0.train.record import Training
 
 
 @checked
