@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from epoch0 import theory, train
     from epoch0.activity.dichotomies import dichotomies
     from epoch0.activity.patterns import activation_patterns
-    from epoch0.activity.robustness import robustness
+    from epoch0.activity.weights import robustness
     from epoch0.activity.transitions import transitions
     from epoch0.curves import Arc, GreatCircle, Line, Polyline, SemicircularArcs
     from epoch0.diagnosis.checkup import checkup

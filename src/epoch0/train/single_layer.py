@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from epoch0.activity.weight_circle import named_layer
+from epoch0.activity.weights import named_layer
 from epoch0.arguments import checked
 from epoch0.errors import InputError
 from epoch0.tracing.guard import bare, check_model
