@@ -66,5 +66,5 @@ if TYPE_CHECKING:
     from epoch0.measure.gain import gain
     from epoch0.measure.length import trajectory_length
     from epoch0.papers.reproduce import reproduce
-    from epoch0.train.single_layer import train_one_layer
-    from epoch0.train.lengths import TrajectoryRegularization, replace_batch_norm
+    from epoch0.train.expressivity import train_one_layer
+    from epoch0.train.expressivity import TrajectoryRegularization, replace_batch_norm

@@ -11,9 +11,8 @@ import numpy as np
 from epoch0.arguments import checked
 from epoch0.data import catalogue
 from epoch0.data.catalogue import KnownFile, KnownSet, Split, Tell, find, known_set, located, md5, place
-from epoch0.data.dataset import DataSet
+from epoch0.data.dataset import DataSet, content, parse_cifar, parse_idx
 from epoch0.data.image_files import FOLDER, image_files, read_images
-from epoch0.data.readers import content, parse_cifar, parse_idx
 from epoch0.errors import InputError, reworded
 from epoch0.files import StrPath, made, to_write, write_atomic
 

@@ -11,8 +11,19 @@ from epoch0.arguments import BatchNorm, Positive, Seed, Size, Sparsity, checked
 from epoch0.errors import InputError
 from epoch0.progress import Listener
 from epoch0.prune.masks.masks import largest
-from epoch0.prune.scores.functional import Batch, Functional, Values, added, examples, near_the_end, scored, times
-from epoch0.prune.scores.scores import Scores, score, tell
+from epoch0.prune.scores.scores import (
+    Batch,
+    Functional,
+    Scores,
+    Values,
+    added,
+    examples,
+    near_the_end,
+    score,
+    scored,
+    tell,
+    times,
+)
 from epoch0.seeds import generator
 from epoch0.tracing.call import Forward
 from epoch0.tracing.loss import Loss, scalar_loss
