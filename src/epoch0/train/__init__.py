@@ -11,14 +11,8 @@
 from epoch0.train.data import CentreCrop, CropResizeFlip, Folder, Images, PadCropFlip, image_sources
 from epoch0.train.device import chosen_device, joined
 from epoch0.train.evaluation import Accuracy, Evaluation, Every, Training
-from epoch0.train.expressivity import (
-    TrajectoryLengths,
-    TrajectoryRegularization,
-    penalty,
-    replace_batch_norm,
-    train_one_layer,
-)
 from epoch0.train.loop import train
+from epoch0.train.raghu import TrajectoryLengths, TrajectoryRegularization, penalty, replace_batch_norm, train_one_layer
 from epoch0.train.stacked import FreezeAt, Stacked
 
 __all__ = ["Accuracy", "CentreCrop", "CropResizeFlip", "Evaluation", "Every", "Folder", "FreezeAt", "Images"]

@@ -318,9 +318,16 @@ class Functional:
         self.reached.update(place for place, gradient in enumerate(found) if gradient is not None)
         return [torch.zeros_like(leaf) if g is None else g for leaf, g in zip(self.leaves, found, strict=True)]
 
-    def near_the_end(self, gradients: Values) -> bool:
-        """Whether the largest of a tensor, if not of one never reached, comes near the smallest of its dtype."""
-        return near_the_end([g for place, g in enumerate(gradients) if place in self.reached])
+    def near_the_end(self, values: Values, *, zeros: bool = True) -> bool:
+        """Whether the largest of a reached tensor (with ``zeros=False`` not of one that is zero) nears underflow."""
+        held = [v for place, v in enumerate(values) if place in self.reached and (zeros or bool(v.any()))]
+        found = ((float(v.abs().max()), torch.finfo(v.dtype)) for v in held)
+        return any(largest < numbers.tiny / numbers.eps for largest, numbers in found)
+
+    def times(self, values: Values) -> Values:
+        """The values times the weights, in place."""
+        with torch.no_grad():
+            return [value.mul_(w) for w, value in zip(self.leaves, values, strict=True)]
 
     def warn_of_unused(self) -> None:
         """Name the weights that the loss does not depend on."""
@@ -337,18 +344,6 @@ def added(total: Values, more: Values, share: float) -> Values:
     """The sum total + share * more, tensor by tensor and in place; an empty total is zero."""
     scaled = [value if share == 1.0 else value.mul_(share) for value in more]
     return [a.add_(b) for a, b in zip(total, scaled, strict=True)] if total else scaled
-
-
-def times(weights: Values, values: Values) -> Values:
-    """The values times the weights, in place."""
-    with torch.no_grad():
-        return [value.mul_(w) for w, value in zip(weights, values, strict=True)]
-
-
-def near_the_end(values: Values) -> bool:
-    """Whether the largest of some tensor comes near the smallest numbers of its dtype."""
-    found = ((float(v.abs().max()), torch.finfo(v.dtype)) for v in values)
-    return any(largest < numbers.tiny / numbers.eps for largest, numbers in found)
 
 
 Compute = Callable[[Functional, list[Batch]], tuple[Values, bool]]  # scores, and whether they near the end of a range

@@ -22,7 +22,7 @@ from epoch0.initialization.files import Tensors
 from epoch0.progress import Listener
 from epoch0.prune.masks.apply import apply
 from epoch0.prune.masks.masks import LAYERS, SCOPES, Masks, best, keep
-from epoch0.prune.scores.scores import Functional, Scores, Values, functional_copy, score, scores_of, tell, times
+from epoch0.prune.scores.scores import Functional, Scores, Values, functional_copy, score, scores_of, tell
 from epoch0.tracing import operations
 from epoch0.tracing.call import mapped, parts
 from epoch0.tracing.guard import bare
@@ -154,7 +154,7 @@ def synflow(model: nn.Module, x: Any, *, dtype: torch.dtype = torch.float64) -> 
         gradients, power = _flow(net, ones)
         with torch.no_grad():
             net.warn_of_unused()
-            scores = times(net.leaves, gradients)
+            scores = net.times(gradients)
             limit = math.log2(torch.finfo(dtype).max) / 2  # scores of a layer add up to about 1 before this
             if power and abs(power) < limit:
                 scores = [score.mul_(2.0**power) for score in scores]
