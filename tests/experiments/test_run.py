@@ -23,8 +23,9 @@ from epoch0.distributions import Gaussian
 from epoch0.errors import InputError
 from epoch0.experiments import engine as engine_module
 from epoch0.experiments import store as store_module
+from epoch0.experiments.encoding import decode, encode
 from epoch0.experiments.engine import Engine, one_thread
-from epoch0.experiments.experiment import Trial, decode, encode
+from epoch0.experiments.experiment import Trial
 from epoch0.experiments.run import Progress, TrialError, TrialInputError, run
 from epoch0.experiments.store import Store, merge
 

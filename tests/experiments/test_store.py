@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from epoch0.errors import InputError
-from epoch0.experiments.experiment import Trial, decode, encode
+from epoch0.experiments.encoding import decode, encode
+from epoch0.experiments.experiment import Trial
 from epoch0.experiments.store import STORE_VERSION, Store, merge, on_network
 
 SMALL, LARGE = np.linspace(0, 1, 10), np.linspace(0, 1, 5000).reshape(50, 100)

@@ -13,7 +13,8 @@ from torch.optim.lr_scheduler import MultiStepLR
 from epoch0.data import load
 from epoch0.distributions import Gaussian
 from epoch0.errors import InputError
-from epoch0.experiments.experiment import Trial, decode, encode
+from epoch0.experiments.encoding import decode, encode
+from epoch0.experiments.experiment import Trial
 from epoch0.networks import resnet
 from epoch0.papers.hayou import protocol
 from epoch0.papers.hayou.protocol import (

@@ -25,7 +25,8 @@ from typing import Any, NamedTuple
 
 from epoch0.arguments import Count, checked
 from epoch0.errors import InputError, reworded
-from epoch0.experiments.experiment import Encoded, encode, read_canonical, resolve
+from epoch0.experiments.encoding import Encoded, encode
+from epoch0.experiments.experiment import read_canonical, resolve
 
 # memory that a step frees stays with the process for the next one (docs/experiments); glibc reads these as it starts
 _FREED = {"MALLOC_MMAP_THRESHOLD_": str(1 << 25), "MALLOC_TRIM_THRESHOLD_": str(1 << 29)}

@@ -18,7 +18,8 @@ from typing import Any
 
 from epoch0.arguments import checked
 from epoch0.errors import InputError
-from epoch0.experiments.experiment import Encoded, Trial, decode, encode, equal
+from epoch0.experiments.encoding import Encoded, decode, encode, equal
+from epoch0.experiments.experiment import Trial
 from epoch0.files import StrPath, explained, made, sweep, to_read, unlinked, write_atomic
 
 STORE_VERSION = 1  #: the layout of the file; another one is refused
