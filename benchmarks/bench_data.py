@@ -13,8 +13,7 @@ from torch.nn import functional as F
 from epoch0.data import DataSet
 from epoch0.data.image_files import read_images
 from epoch0.networks import resnet
-from epoch0.train.augmentation import PadCropFlip
-from epoch0.train.data import Folder, Images
+from epoch0.train.data import Folder, Images, PadCropFlip
 
 BATCH, IMAGES = 128, 50_000
 

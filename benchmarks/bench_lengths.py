@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from epoch0.curves import Arc
 from epoch0.networks import mlp
 from epoch0.papers.raghu.convnet import ConvNet
-from epoch0.train.lengths import TrajectoryLengths
+from epoch0.train.raghu import TrajectoryLengths
 
 EVERY = 100
 LIMIT = 0.02

@@ -14,9 +14,8 @@ from clock import cpu_seconds
 from torch import Tensor, nn
 
 from epoch0.networks.residual import resnet
-from epoch0.prune.masks.iterate import iterate
 from epoch0.prune.scores.gradients import force, grasp, obd, snip
-from epoch0.prune.scores.synaptic_flow import synflow
+from epoch0.prune.scores.synaptic_flow import iterate, synflow
 from epoch0.seeds import generator
 
 SPARSITY, EXAMPLES = 0.98, 128

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from epoch0.data.readers import IDX_TYPES
+from epoch0.data.dataset import IDX_TYPES
 
 CIFAR10_FILES = [f"data_batch_{i}.bin" for i in range(1, 6)] + ["test_batch.bin"]
 

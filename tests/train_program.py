@@ -22,11 +22,10 @@ from torch.optim import lr_scheduler
 
 from epoch0.files import write_atomic
 from epoch0.seeds import generator
-from epoch0.train.augmentation import PadCropFlip
-from epoch0.train.data import Images
+from epoch0.train.data import Images, PadCropFlip
 from epoch0.train.device import joined
+from epoch0.train.evaluation import Every
 from epoch0.train.loop import train
-from epoch0.train.record import Every
 
 
 def network(seed: int, dropout: float, norm: bool) -> nn.Sequential:

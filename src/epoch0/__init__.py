@@ -56,8 +56,8 @@ if TYPE_CHECKING:
     from epoch0 import theory, train
     from epoch0.activity.dichotomies import dichotomies
     from epoch0.activity.patterns import activation_patterns
-    from epoch0.activity.robustness import robustness
     from epoch0.activity.transitions import transitions
+    from epoch0.activity.weights import robustness
     from epoch0.curves import Arc, GreatCircle, Line, Polyline, SemicircularArcs
     from epoch0.diagnosis.checkup import checkup
     from epoch0.distributions import Discrete, Gaussian, Law, Sparse, Uniform
@@ -66,5 +66,4 @@ if TYPE_CHECKING:
     from epoch0.measure.gain import gain
     from epoch0.measure.length import trajectory_length
     from epoch0.papers.reproduce import reproduce
-    from epoch0.train.single_layer import train_one_layer
-    from epoch0.train.trajectory_regularization import TrajectoryRegularization, replace_batch_norm
+    from epoch0.train.raghu import TrajectoryRegularization, replace_batch_norm, train_one_layer

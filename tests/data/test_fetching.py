@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from epoch0 import data
-from epoch0.data import fetching
+from epoch0.data import loading
 from epoch0.data.catalogue import SETS, KnownFile
 from epoch0.errors import InputError
 from made_sets import CIFAR10_FILES, encode_idx, made_idx, write_cifar, write_idx, write_set
@@ -28,7 +28,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("EPOCH0_DATA", raising=False)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setattr(fetching, "SCHEME", "http://")  # the server here has no certificate
+    monkeypatch.setattr(loading, "SCHEME", "http://")  # the server here has no certificate
     return tmp_path / "cache" / "epoch0"
 
 

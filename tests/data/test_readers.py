@@ -12,8 +12,8 @@ from hypothesis.extra import numpy as hnp
 from PIL import Image
 
 from epoch0.data import load_npz, read_idx
+from epoch0.data.dataset import parse_cifar, parse_idx
 from epoch0.data.image_files import read_images
-from epoch0.data.readers import parse_cifar, parse_idx
 from epoch0.errors import InputError
 from made_sets import encode_idx, write_idx
 

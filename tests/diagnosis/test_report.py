@@ -17,7 +17,7 @@ from torch import nn
 
 import epoch0 as e0
 from epoch0.diagnosis import Checkup, LayerCheckup, checkup, report, wording
-from epoch0.diagnosis.charts import Series, _tick_text, log_chart
+from epoch0.diagnosis.report import Series, _tick_text, log_chart
 from epoch0.diagnosis.terminal import terminal
 from epoch0.diagnosis.verdict import NAMES
 from epoch0.diagnosis.wording import chance, number, rate, shape, update, with_error, within

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from epoch0.papers.raghu.convnet import LABELS, LAYERS, ConvNet
-from epoch0.train.trajectory_regularization import TrajectoryRegularization
+from epoch0.train.raghu import TrajectoryRegularization
 
 SMALL = ConvNet(channels=(8, 8, 16, 16, 16), hidden=(64, 32), colours=1, size=8)
 

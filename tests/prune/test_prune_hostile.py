@@ -15,11 +15,10 @@ from torch.utils.checkpoint import checkpoint
 from epoch0.errors import InputError
 from epoch0.prune.effects.rescale import rescale
 from epoch0.prune.masks.apply import apply, masks_of
-from epoch0.prune.masks.iterate import iterate
 from epoch0.prune.masks.masks import keep
 from epoch0.prune.scores.gradients import force, grasp, obd, snip
 from epoch0.prune.scores.scores import magnitude, random
-from epoch0.prune.scores.synaptic_flow import synflow
+from epoch0.prune.scores.synaptic_flow import iterate, synflow
 from score_twins import prunable
 
 

@@ -11,10 +11,9 @@ from torch.nn.utils import prune as torch_prune
 from epoch0.errors import InputError
 from epoch0.networks import mlp
 from epoch0.prune.masks.apply import apply, masks_of
-from epoch0.prune.masks.iterate import iterate, scheduled
 from epoch0.prune.masks.masks import Masks, keep
 from epoch0.prune.scores.scores import magnitude, random
-from epoch0.prune.scores.synaptic_flow import synflow
+from epoch0.prune.scores.synaptic_flow import iterate, scheduled, synflow
 from score_twins import prunable
 
 

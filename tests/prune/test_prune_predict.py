@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from epoch0.errors import InputError
 from epoch0.networks.residual import resnet
-from epoch0.prune.effects.critical_sparsity import critical_sparsity, predicted_density
-from epoch0.prune.masks.masks import keep
+from epoch0.prune.masks.masks import critical_sparsity, keep, predicted_density
 from epoch0.prune.scores.gradients import snip
 from epoch0.prune.scores.scores import Scores, magnitude
 

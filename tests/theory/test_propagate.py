@@ -9,7 +9,7 @@ import torch
 from epoch0.errors import InputError
 from epoch0.theory.mean_field import chi, variance_map
 from epoch0.theory.mean_field.correlations import pair_mean
-from epoch0.theory.mean_field.propagation import propagate
+from epoch0.theory.mean_field.moments import propagate
 
 
 @pytest.mark.parametrize("name", ["tanh", "relu", "erf", "elu"])

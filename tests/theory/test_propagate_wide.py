@@ -11,7 +11,7 @@ import math
 import numpy as np
 import pytest
 
-from epoch0.theory.mean_field.propagation import propagate
+from epoch0.theory.mean_field.moments import propagate
 from wide_networks import Setting, gradients, infinite, residual
 from width_bands import band
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from epoch0.errors import InputError
 from epoch0.seeds import numpy_generator
-from epoch0.train.augmentation import PadCropFlip, uniforms
+from epoch0.train.data import PadCropFlip, uniforms
 
 MODULUS = 2**64
 SEEDS = st.integers(0, 2**62)

@@ -15,8 +15,7 @@ from epoch0.data import load
 from epoch0.errors import InputError
 from epoch0.networks import mlp
 from epoch0.seeds import generator
-from epoch0.train.augmentation import PadCropFlip
-from epoch0.train.data import Folder, Images, Pair
+from epoch0.train.data import Folder, Images, PadCropFlip, Pair
 from epoch0.train.evaluation import Evaluation
 from epoch0.train.loop import train
 from epoch0.train.stacked import Stacked

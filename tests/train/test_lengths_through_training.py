@@ -15,7 +15,7 @@ from epoch0 import prune
 from epoch0.errors import InputError
 from epoch0.measure.length import trajectory_length
 from epoch0.train import Every, Stacked, train
-from epoch0.train.lengths import TrajectoryLengths
+from epoch0.train.raghu import TrajectoryLengths
 
 
 def arc(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> e0.Arc:

@@ -13,7 +13,7 @@ from epoch0.errors import InputError
 from epoch0.networks import mlp
 from epoch0.seeds import generator
 from epoch0.train.evaluation import Accuracy
-from epoch0.train.single_layer import train_one_layer
+from epoch0.train.raghu import train_one_layer
 
 STEPS = {"batch_size": 16, "learning_rate": 0.05}
 

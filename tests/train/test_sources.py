@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from epoch0.data import DataSet, load
 from epoch0.errors import InputError
-from epoch0.train.augmentation import PadCropFlip
-from epoch0.train.data import Images, Pair, check_classes
+from epoch0.train.data import Images, PadCropFlip, Pair, check_classes
 
 
 def made(seed: int = 0, count: int = 40, channels: int = 3, split: str = "train") -> DataSet:

@@ -11,8 +11,7 @@ from torch import nn
 from epoch0.data import DataSet, load
 from epoch0.networks import mlp
 from epoch0.seeds import generator
-from epoch0.train.augmentation import PadCropFlip
-from epoch0.train.data import Folder, Images, Pair, image_sources
+from epoch0.train.data import Folder, Images, PadCropFlip, Pair, image_sources
 from epoch0.train.evaluation import Evaluation
 from epoch0.train.loop import ORDER, train
 from made_trees import picture, save

@@ -13,8 +13,18 @@ from PIL import Image
 from epoch0 import data
 from epoch0.data.image_files import decoded
 from epoch0.errors import InputError
-from epoch0.train.augmentation import CentreCrop, CropResizeFlip, PadCropFlip, uniforms
-from epoch0.train.data import IMAGENET_MEAN, IMAGENET_STD, Folder, Images, batches, image_sources
+from epoch0.train.data import (
+    IMAGENET_MEAN,
+    IMAGENET_STD,
+    CentreCrop,
+    CropResizeFlip,
+    Folder,
+    Images,
+    PadCropFlip,
+    batches,
+    image_sources,
+    uniforms,
+)
 from made_trees import picture, save, write_imagenet, write_tiny
 
 SIZES = [(40, 30), (20, 50), (33, 33), (8, 70), (64, 48), (5, 5)]

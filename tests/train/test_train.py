@@ -17,9 +17,8 @@ from epoch0.data import load
 from epoch0.errors import InputError
 from epoch0.networks import mlp
 from epoch0.seeds import generator
-from epoch0.train.evaluation import Accuracy
+from epoch0.train.evaluation import Accuracy, Every
 from epoch0.train.loop import ORDER, train
-from epoch0.train.record import Every
 
 
 def small_net(dropout: float = 0.0, norm: bool = False, seed: int = 0) -> nn.Sequential:

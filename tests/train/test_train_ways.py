@@ -17,9 +17,8 @@ from epoch0.prune import apply, keep
 from epoch0.prune.scores.scores import random as random_scores
 from epoch0.seeds import generator
 from epoch0.train.device import chosen_device, precision_for
-from epoch0.train.evaluation import Accuracy
+from epoch0.train.evaluation import Accuracy, Every
 from epoch0.train.loop import ORDER, train
-from epoch0.train.record import Every
 from epoch0.train.stacked import Stacked
 
 Optimizer = Callable[..., torch.optim.Optimizer]

@@ -17,8 +17,8 @@ import epoch0 as e0
 from epoch0.errors import InputError
 from epoch0.measure.length import trajectory_length
 from epoch0.networks import resnet
-from epoch0.train import Stacked, train, trajectory_regularization
-from epoch0.train.trajectory_regularization import (
+from epoch0.train import Stacked, raghu, train
+from epoch0.train.raghu import (
     TrajectoryRegularization,
     _Regularized,
     mean_segment,
@@ -296,8 +296,8 @@ def test_compiled_whole_it_gives_the_same(begun: bool, monkeypatch: pytest.Monke
         written = getattr(_Regularized, name)
         monkeypatch.setattr(_Regularized, name, staticmethod(getattr(written, "__wrapped__", written)))
     for name in ("mean_segment", "_lengths", "_not_zero"):
-        written = getattr(trajectory_regularization, name)
-        monkeypatch.setattr(trajectory_regularization, name, getattr(written, "__wrapped__", written))
+        written = getattr(raghu, name)
+        monkeypatch.setattr(raghu, name, getattr(written, "__wrapped__", written))
     model, (x, y) = net(), data()
     if begun:
         begin(model)

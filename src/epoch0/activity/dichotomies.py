@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from epoch0.activity.circles import EXACT_UP_TO, MOST, TooMany, turn, turnable
 from epoch0.activity.halving import CAUTION, in_order, search, together
 from epoch0.activity.patterns import Method, several
-from epoch0.activity.weight_circle import WeightSweep, named_layer, own_weight, sweep
+from epoch0.activity.weights import WeightSweep, named_layer, own_weight, sweep
 from epoch0.arguments import Depth, Positive, Seed, Size, Whole, Within, checked
 from epoch0.errors import InputError
 from epoch0.networks.dense import Ensemble

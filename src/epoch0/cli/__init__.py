@@ -7,7 +7,7 @@ import typer
 from typer import Option
 
 from epoch0 import __version__
-from epoch0.cli import _experiments, _models, _theory
+from epoch0.cli import _models, _others
 from epoch0.cli._shared import guarded
 
 
@@ -35,13 +35,13 @@ def _root(
 
 
 _on_models = (_models.checkup, _models.init, _models.regions, _models.prune)
-_laws = (_theory.growth, _theory.eoc, _theory.phase_diagram, _theory.kernel, _theory.width)
-_on_data = (_experiments.data_list, _experiments.data_fetch, _experiments.data_path)
-_others = (_experiments.reproduce, _experiments.demo, _experiments.doctor)
+_laws = (_others.growth, _others.eoc, _others.phase_diagram, _others.kernel, _others.width)
+_on_data = (_others.data_list, _others.data_fetch, _others.data_path)
+_more = (_others.reproduce, _others.demo, _others.doctor)
 _look = dict[str, Any](pretty_exceptions_enable=False, rich_markup_mode="rich")
-app = _group(str(_root.__doc__), *_on_models, *_others, name="epoch0", callback=_root, **_look)
+app = _group(str(_root.__doc__), *_on_models, *_more, name="epoch0", callback=_root, **_look)
 app.add_typer(_group("Predictions that need no network: bounds and exact laws.", *_laws), name="theory")
-app.add_typer(_group("Results of experiments that ran in several places.", _experiments.sweep_merge), name="sweep")
+app.add_typer(_group("Results of experiments that ran in several places.", _others.sweep_merge), name="sweep")
 app.add_typer(_group("Data sets: what is there, fetch what is not.", *_on_data), name="data")
 
 

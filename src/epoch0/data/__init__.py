@@ -5,11 +5,9 @@
 (1437, 64)
 """
 
-from epoch0.data.dataset import NORMALIZATIONS, DataSet
-from epoch0.data.fetching import fetch
+from epoch0.data.dataset import NORMALIZATIONS, DataSet, load_npz, read_idx, read_npz
 from epoch0.data.image_files import ImageFiles, image_files
-from epoch0.data.loading import Availability, available, load, path
-from epoch0.data.readers import load_npz, read_idx, read_npz
+from epoch0.data.loading import Availability, available, fetch, load, path
 
 __all__ = ["NORMALIZATIONS", "Availability", "DataSet", "ImageFiles", "available", "fetch", "image_files", "load"]
 __all__ += ["load_npz", "path", "read_idx", "read_npz"]

@@ -8,7 +8,7 @@ from torch.nn.utils import skip_init
 
 from epoch0.arguments import Size, check_memory, checked
 from epoch0.errors import InputError
-from epoch0.networks._parts import Dtype
+from epoch0.networks.nonlinearities import Dtype
 
 
 @checked

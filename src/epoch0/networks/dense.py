@@ -18,8 +18,7 @@ from epoch0.activations import Activation, get
 from epoch0.arguments import Count, Seed, Size, check_memory, checked, methods_checked, refuse
 from epoch0.distributions import Law
 from epoch0.errors import InputError
-from epoch0.networks._parts import Dtype, Scaling, laws_of
-from epoch0.networks.nonlinearities import module_of
+from epoch0.networks.nonlinearities import Dtype, Scaling, laws_of, module_of
 from epoch0.seeds import generator
 
 

@@ -12,8 +12,8 @@ from epoch0.activations import Activation, get
 from epoch0.arguments import Layers, Positive, Seed, Size, checked
 from epoch0.distributions import Law
 from epoch0.errors import InputError
-from epoch0.networks._parts import Dtype, Norm, Padding, Parts, check_inputs, laws_of, scaled_channels
 from epoch0.networks.convolutional import check_kernel, readout
+from epoch0.networks.nonlinearities import Dtype, Norm, Padding, Parts, check_inputs, laws_of, scaled_channels
 
 
 class ResidualBlock(nn.Module):

@@ -11,14 +11,13 @@ A model, a batch, masks or a file that cannot be used is one InputError that say
 
 from typing import TYPE_CHECKING
 
-from epoch0.prune.effects.critical_sparsity import CriticalSparsity, critical_sparsity, predicted_density
 from epoch0.prune.effects.paths import MaskSummary, on_paths
 from epoch0.prune.effects.rescale import Rescaling, rescale
 from epoch0.prune.masks.apply import apply, bake, masks_of
-from epoch0.prune.masks.iterate import iterate
-from epoch0.prune.masks.masks import Masks, keep
+from epoch0.prune.masks.masks import CriticalSparsity, Masks, critical_sparsity, keep, predicted_density
 from epoch0.prune.scores import TABLE
 from epoch0.prune.scores.scores import Scores
+from epoch0.prune.scores.synaptic_flow import iterate
 
 __all__ = ["CriticalSparsity", "MaskSummary", "Masks", "Rescaling", "Scores", "apply", "bake", "critical_sparsity"]
 __all__ += ["iterate", "keep", "masks_of", "on_paths", "predicted_density", "rescale", *TABLE]

@@ -8,8 +8,7 @@ from epoch0.regions.boundary_density import BoundaryDensity, boundary_density
 from epoch0.regions.certificate import Certificate
 from epoch0.regions.distance import Distances, distance
 from epoch0.regions.lines import LinePartition, LinePartitions, on_curve, on_line
-from epoch0.regions.planes.partition import PlanePartition, count, on_plane, pattern_colours
-from epoch0.regions.planes.windows import Window, square, through
+from epoch0.regions.planes.partition import PlanePartition, Window, count, on_plane, pattern_colours, square, through
 
 __all__ = ["BoundaryDensity", "Certificate", "Distances", "LinePartition", "LinePartitions", "PlanePartition", "Window"]
 __all__ += ["boundary_density", "count", "distance", "on_curve", "on_line", "on_plane", "pattern_colours", "square"]

@@ -16,8 +16,7 @@ from epoch0.networks import Ensemble
 from epoch0.regions.lines import segment_ends
 from epoch0.regions.network.operations import functions_of, refusal
 from epoch0.regions.network.steps import Fold
-from epoch0.regions.planes.windows import Window
-from epoch0.regions.planes.windows import window as as_window
+from epoch0.regions.planes.partition import Window, as_window
 from epoch0.results import Result
 from epoch0.seeds import generator
 

@@ -16,8 +16,7 @@ from epoch0.curves import Curve, Line
 from epoch0.errors import InputError
 from epoch0.progress import Listener
 from epoch0.regions.certificate import RELATIVE, Certificate, sizes_of
-from epoch0.regions.complex import Budget
-from epoch0.regions.line_cutting import Lines, Rows
+from epoch0.regions.complex import Budget, Lines, Rows
 from epoch0.regions.network.steps import Pieces, Program, follow
 from epoch0.regions.network.trace import in_float64, trace, trace_for
 from epoch0.regions.walk import MEMORY, check_fits, keeping_memory, walk

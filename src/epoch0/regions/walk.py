@@ -13,8 +13,7 @@ from torch import Tensor
 
 from epoch0.errors import InputError
 from epoch0.regions.certificate import RELATIVE
-from epoch0.regions.complex import Cut
-from epoch0.regions.line_cutting import Lines
+from epoch0.regions.complex import Cut, Lines
 from epoch0.regions.network.steps import Affine, Fold, Largest, Program
 from epoch0.regions.planes.cutting import Plane
 

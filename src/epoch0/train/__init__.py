@@ -8,16 +8,12 @@
 (115, True)
 """
 
-from epoch0.train.augmentation import CentreCrop, CropResizeFlip, PadCropFlip
-from epoch0.train.data import Folder, Images, image_sources
+from epoch0.train.data import CentreCrop, CropResizeFlip, Folder, Images, PadCropFlip, image_sources
 from epoch0.train.device import chosen_device, joined
-from epoch0.train.evaluation import Accuracy, Evaluation
-from epoch0.train.lengths import TrajectoryLengths
+from epoch0.train.evaluation import Accuracy, Evaluation, Every, Training
 from epoch0.train.loop import train
-from epoch0.train.record import Every, Training
-from epoch0.train.single_layer import train_one_layer
+from epoch0.train.raghu import TrajectoryLengths, TrajectoryRegularization, penalty, replace_batch_norm, train_one_layer
 from epoch0.train.stacked import FreezeAt, Stacked
-from epoch0.train.trajectory_regularization import TrajectoryRegularization, penalty, replace_batch_norm
 
 __all__ = ["Accuracy", "CentreCrop", "CropResizeFlip", "Evaluation", "Every", "Folder", "FreezeAt", "Images"]
 __all__ += ["PadCropFlip", "Stacked", "Training", "TrajectoryLengths", "TrajectoryRegularization", "chosen_device"]

@@ -32,7 +32,7 @@ from epoch0.seeds import generator
 from epoch0.tracing.guard import bare, draw_anew, refuse_closed, streams_kept
 from epoch0.train.data import Pair, batches, check_classes
 from epoch0.train.device import CURRENT, Group, Precision, autocast, precision_for
-from epoch0.train.record import Callback, Every, Row, Training, plain
+from epoch0.train.evaluation import Callback, Every, Row, Training, plain
 from epoch0.train.stacked import Stacked
 
 ORDER, NOISE = 0, 1
@@ -103,7 +103,7 @@ def train(
         channels_last: keep images and convolutions channels-last while training; faster on tensor cores and most CPUs.
         evaluate: ``evaluate(model) -> metrics``, such as :class:`epoch0.train.Evaluation`; called before training,
             every ``evaluate_every`` steps (an epoch by default), and at the end.
-        callbacks: called after the evaluation, in order; see ``Callback`` and ``Every`` in :mod:`epoch0.train.record`.
+        callbacks: called after the evaluation, in order; see ``Callback``, ``Every`` in :mod:`epoch0.train.evaluation`.
         checkpoint: a safetensors file. If it exists the run goes on from it, else it begins and writes it.
         checkpoint_every: steps between checkpoints; at every evaluation by default.
         checkpoint_minutes: minutes between checkpoints; if given, there are none by steps unless asked for.

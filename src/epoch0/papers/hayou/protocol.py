@@ -14,7 +14,7 @@ from epoch0.networks import resnet, vanilla_cnn, vgg
 from epoch0.papers.trials import checkpoint_of
 from epoch0.prune import Masks, apply, bake, iterate, keep, masks_of, on_paths
 from epoch0.prune.effects.rescale import rescaled as rescale
-from epoch0.prune.masks.iterate import scheduled
+from epoch0.prune.scores.synaptic_flow import scheduled
 from epoch0.seeds import numpy_generator
 from epoch0.train import Evaluation, Training, chosen_device, image_sources, train
 from epoch0.train.device import precision_for

@@ -25,7 +25,7 @@ from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep, by_cell
 from epoch0.papers.tables import Array, Claims, Decision, by, mean_and_error, over_runs
 from epoch0.papers.trials import tensors
 from epoch0.seeds import generator, numpy_generator
-from epoch0.train.trajectory_regularization import TrajectoryRegularization
+from epoch0.train.raghu import TrajectoryRegularization
 
 
 class FigureLayer(NamedTuple):

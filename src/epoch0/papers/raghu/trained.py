@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from epoch0 import plots
-from epoch0.activity.robustness import robustness
+from epoch0.activity.weights import robustness
 from epoch0.curves import Arc
 from epoch0.data import load
 from epoch0.distributions import Gaussian

@@ -11,8 +11,7 @@ from epoch0.arguments import BatchNorm, Positive, Seed, Size, Sparsity, checked
 from epoch0.errors import InputError
 from epoch0.progress import Listener
 from epoch0.prune.masks.masks import largest
-from epoch0.prune.scores.functional import Batch, Functional, Values, added, examples, near_the_end, scored, times
-from epoch0.prune.scores.scores import Scores, score, tell
+from epoch0.prune.scores.scores import Batch, Functional, Scores, Values, added, examples, score, scored, tell
 from epoch0.seeds import generator
 from epoch0.tracing.call import Forward
 from epoch0.tracing.loss import Loss, scalar_loss
@@ -61,7 +60,7 @@ def snip(
 def sensitivity(net: Functional, gradients: Values) -> tuple[Values, bool]:
     """abs(W dL/dW), written over the gradients, and whether one of these came near the end of its range."""
     near = net.near_the_end(gradients)
-    return [product.abs_() for product in times(net.leaves, gradients)], near
+    return [product.abs_() for product in net.times(gradients)], near
 
 
 @score(rounds=60)
@@ -162,8 +161,8 @@ def grasp(
         for batch in held:
             gradients, found = product(net, net.loss(batch, loss, temperature), gradients)
             products = added(products, found, batch.examples / examples(held))
-        near = net.near_the_end(gradients or []) or near_the_end([p for p in products if bool(p.any())])
-        return times(net.leaves, products), near
+        near = net.near_the_end(gradients or []) or net.near_the_end(products, zeros=False)
+        return net.times(products), near
 
     words = f"grasp, temperature {temperature:g}"
     return scored(words, compute, model, batches, loss, batch_norm=batch_norm, forward=forward, twice=True)
@@ -226,9 +225,9 @@ def obd(
             for probe in range(probes):
                 push = _push(output.detach(), batch.targets, generator(seed, _PROBE, place, probe))
                 found = [g.square() for g in net.differentiated(output, push, retain_graph=probe + 1 < probes)]
-                near = near or near_the_end([d for d in found if bool(d.any())])
+                near = near or net.near_the_end(found, zeros=False)
                 total = added(total, found, batch.examples / examples(held) / probes)
-        return [t.div_(2) for t in times(net.leaves, times(net.leaves, total))], near
+        return [t.div_(2) for t in net.times(net.times(total))], near
 
     words = f"obd, {probes} probes, seed {seed}"
     return scored(words, compute, model, batches, None, batch_norm=batch_norm, forward=forward)

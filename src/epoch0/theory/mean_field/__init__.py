@@ -12,12 +12,11 @@ shape to which they broadcast. An InputError names what is unknown or out of its
 """
 
 from epoch0.theory.mean_field.correlations import pair_mean
-from epoch0.theory.mean_field.edge import EdgeCurve, EdgeOfChaos, edge_of_chaos
+from epoch0.theory.mean_field.edge import EdgeCurve as EdgeCurve
+from epoch0.theory.mean_field.edge import EdgeOfChaos, Phase, PhaseDiagram, edge_of_chaos, phase, phase_diagram
 from epoch0.theory.mean_field.fixed_points import DepthScale, c_star, correlation_map, depth_scale, q_star
 from epoch0.theory.mean_field.kernels import Kernel, kernel
-from epoch0.theory.mean_field.moments import chi, gaussian_mean, variance_map
-from epoch0.theory.mean_field.phases import Phase, PhaseDiagram, phase, phase_diagram
-from epoch0.theory.mean_field.propagation import Propagation, propagate
+from epoch0.theory.mean_field.moments import Propagation, chi, gaussian_mean, propagate, variance_map
 
 __all__ = ["DepthScale", "EdgeCurve", "EdgeOfChaos", "Kernel", "Phase", "PhaseDiagram", "Propagation"]
 __all__ += ["c_star", "chi", "correlation_map", "depth_scale", "edge_of_chaos"]

@@ -1,4 +1,4 @@
-"""Where the variance q settles with depth, what happens to correlations there, and in how many layers (Hayou, B.1)."""
+"""Where the variance q and correlations settle with depth, and the way there layer by layer (Hayou 2021, B.1)."""
 
 import math
 from dataclasses import dataclass
