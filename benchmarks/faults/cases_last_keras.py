@@ -12,12 +12,9 @@ from common import (
     he,
     initialized,
     keras,
-    normal,
     one_hot,
-    r_squared,
     r_squared_all,
     sgd,
-    standardized,
 )
 from faults import Program
 from torch import nn
@@ -73,54 +70,6 @@ def _one_softmax(fixes):
 
 
 @case(
-    "so-34673164",
-    "Stack Overflow 34673164; DeepLocalize",
-    "Two classes from 16 raw columns: tanh, dropout, softmax with squared error; the accuracy does not move.",
-    norm=("normalization", "batch norm of the inputs"),
-    scale=("input scale", "standardized"),
-    sigmoid=("output activation", "sigmoid for softmax"),
-    cross=("loss", "binary cross-entropy"),
-    rate=("learning rate", "0.005 for 0.1"),
-)
-def _sixteen_raw(fixes):
-    # columns drawn, some in thousands
-    make = dice(11102)
-    wide = torch.logspace(0, 4, 16)
-    x = torch.rand(400, 16, generator=make)
-    y = (x[:, 0] + x[:, 1] + x[:, 2] > x[:, 3] + x[:, 4] + x[:, 5]).long()
-    x = standardized(x) if "scale" in fixes else x * wide.flip(0)
-    layers = [nn.BatchNorm1d(16)] if "norm" in fixes else []
-    layers += [nn.Linear(16, 64), nn.Tanh(), nn.Dropout(0.5), nn.Linear(64, 64), nn.Tanh(), nn.Dropout(0.5)]
-    layers += [nn.Linear(64, 2), nn.Sigmoid() if "sigmoid" in fixes else nn.Softmax(1)]
-    model = initialized(nn.Sequential(*layers), narrow)
-    loss = binary_crossentropy if "cross" in fixes else F.mse_loss
-    rate = 0.005 if "rate" in fixes and not {"norm", "scale"} & fixes else 0.1
-    return Program(model, x, one_hot(y, 2), loss, sgd(rate, momentum=0.9, nesterov=True), accuracy, 0.8, 16, 20)
-
-
-@case(
-    "so-44066044",
-    "Stack Overflow 44066044; DeepLocalize",
-    "Attacks among network packets from 11 columns: the output is a ReLU under binary cross-entropy.",
-    sigmoid=("output activation", "sigmoid"),
-    scale=("input scale", "standardized"),
-    drawn=("initialization", "Glorot"),
-)
-def _relu_packets(fixes):
-    # columns drawn: ports, lengths, times
-    make = dice(11104)
-    wide = torch.tensor([65535.0, 65535, 1500, 255, 64, 1, 1, 1, 1000, 10, 100])
-    x = torch.rand(600, 11, generator=make)
-    y = (x[:, :1] + x[:, 2:3] - x[:, 8:9] - x[:, 1:2] > 0.1).float()
-    x = x * wide
-    end = nn.Sigmoid() if "sigmoid" in fixes else nn.ReLU()
-    model = nn.Sequential(nn.Linear(11, 12), nn.ReLU(), nn.Linear(12, 12), nn.ReLU(), nn.Linear(12, 1), end)
-    initialized(model, nn.init.xavier_uniform_ if "drawn" in fixes else normal(0.05))
-    x = standardized(x) if "scale" in fixes else x
-    return Program(model, x, y, binary_crossentropy, adam(), accuracy, 0.85, 5, 30)
-
-
-@case(
     "so-45337371",
     "Stack Overflow 45337371; DeepLocalize",
     "The gradient of the output by the input is zero: 60 and 50 ReLUs and softmax over one unit.",
@@ -133,28 +82,6 @@ def _no_slope(fixes):
     end = nn.Sigmoid() if "sigmoid" in fixes else nn.Softmax(1)
     model = nn.Sequential(nn.Linear(5, 60), nn.ReLU(), nn.Linear(60, 50), nn.ReLU(), nn.Linear(50, 1), end)
     return Program(keras(model), x, y, binary_crossentropy, adam(), halves, 0.85, 32, 30)
-
-
-@case(
-    "so-48221692",
-    "Stack Overflow 48221692; DeepLocalize",
-    "A line by five sigmoids and a sigmoid at the output, the whole set as one batch, SGD: the outputs stay together.",
-    linear=("output activation", "a linear output"),
-    small=("target scale", "/ 100"),
-    rate=("learning rate", "0.1 for 0.01, with small targets 0.3"),
-    scale=("input scale", "standardized"),
-)
-def _sigmoid_line(fixes):
-    # y near x on 0..100
-    make = dice(11106)
-    x = 100 * torch.rand(300, 1, generator=make)
-    y = x + 2 * torch.randn(300, 1, generator=make)
-    y = (y / 100).clamp(0, 1) if "small" in fixes else y
-    layers = [nn.Linear(1, 5), nn.Sigmoid(), nn.Linear(5, 1)]
-    model = keras(nn.Sequential(*layers, *([] if "linear" in fixes else [nn.Sigmoid()])))
-    x = standardized(x) if "scale" in fixes else x
-    rate = 0.3 if "rate" in fixes and "small" in fixes else 0.1 if "rate" in fixes else 0.01
-    return Program(model, x, y, F.mse_loss, sgd(rate), r_squared, 0.75, 300, 1500)
 
 
 @case(

@@ -270,10 +270,8 @@ def as_handed(
             return call, known, step, LONE
         if y is None and known is not None and isinstance(x, tuple | list) and len(x) == 2:
             known = (known, None)
-        whole = replace(
-            call, batch=(x, y), targets=None, criterion=None, forward=read.run, asks=None,
-            notes=(*call.notes, NOTE), _seen={},
-        )  # fmt: skip
+        whole = replace(call, batch=(x, y), targets=None, criterion=None, notes=(*call.notes, NOTE))
+        whole = replace(whole, forward=read.run, asks=None, _seen={})
         return whole, known, lambda model, optimizer, loss, pair, _: step(model, optimizer, read.body.own, *pair), LONE
 
     def body_of_turned(model: nn.Module, optimizer: Any, loss: Callable[..., Any], x_turned: Any, y_turned: Any) -> Any:
