@@ -23,6 +23,7 @@ SCHEDULED = 0.01  # a schedule that leaves less of the rate than this within the
 # An activation suspected with this certainty stands against a program that learns, if its copy without it knows as
 # much in half the steps, and so much more than the program then.
 SOONER = (0.75, 0.2)
+UNREFUTED = ("labels", "loss", "data", "output activation")  # by a loss that falls where it reads no targets
 SLOWING = ("output activation", "hidden activation", "data")
 AS_SAID = ("learning rate", "initialization", "input scale", "target scale")  # the change tried is the advice itself
 INSIDE = ("outputs", "targets", "loss")  # what cannot be changed where the model computes its own loss
@@ -54,7 +55,7 @@ UNEXPLAINED = (
 
 # Logistic weights of a check's certainty, of a cure that was tried and mends, and of one that was not suspected, and
 # the intercept; fitted by benchmarks/bench_faults.py.
-CERTAINTY = (0.66, 1.48, -0.01, -1.2)
+CERTAINTY = (0.65, 1.59, 0.0, -1.29)
 
 
 @dataclass(frozen=True)
@@ -185,6 +186,7 @@ def _standing(own: Trained, suspects: Sequence[Fault], tried: Sequence[Tried] | 
     sooner = {item.kinds[0] for item in tried or () if len(item.kinds) == 1 and _sooner(own, item.trained)}
     may = SLOWING if tried is None else [kind for kind in SLOWING if kind in sooner]
     certain = {fault for fault in suspects if fault.certainty >= SURE and fault.kind != "learning rate"}
+    certain |= {fault for fault in suspects if own.untold and fault.kind in UNREFUTED}
     return [f for f in suspects if f in certain or (f.certainty >= SOONER[0] and f.kind in may)]
 
 
