@@ -444,3 +444,60 @@ def test_labels_that_a_training_step_does_not_read() -> None:
 
     report = e0.checkup(Coder(), (X[:100], Y[:100]), data=TensorDataset(X, Y), seconds=20)
     assert report.outcome == "trains" and not report.faults and "its loss falls by" in report.verdict
+
+
+class Decoder(nn.Module):
+    """Reads words, and answers for each place from the words before it, or from the word itself."""
+
+    def __init__(self, shift: bool) -> None:
+        super().__init__()
+        self.shift, self.words, self.out = shift, nn.Embedding(20, 32), nn.Linear(64, 20)
+
+    def forward(self, read: Tensor, told: Tensor) -> Tensor:
+        known = self.words(F.pad(told, (1, 0))[:, :-1] if self.shift else told)
+        return self.out(torch.cat([self.words(read), known], 2))
+
+
+@pytest.mark.parametrize("shift", [True, False])
+def test_a_decoder_that_gets_the_targets_may_move_them_itself(shift: bool) -> None:
+    """Its loss leaves out the first place, where a word stands that stands nowhere else."""
+    torch.manual_seed(0)
+    told = torch.cat([torch.zeros(len(TOKENS), 1, dtype=torch.long), TOKENS[:, :-1] % 19 + 1], 1)
+
+    def loss(output: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(output[:, 1:].flatten(0, 1), targets[:, 1:].flatten())
+
+    model, read = Decoder(shift), torch.roll(told, -1, 1)
+    looked = find_faults(model, (read, told), told, loss=loss, optimizer=adam(model), seconds=0)
+    assert [fault.kind for fault in looked.faults if fault.kind in ("data", "loss")] == ["data"] * (not shift)
+
+
+def test_a_state_that_begins_at_zero_is_not_the_input() -> None:
+    class Reader(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words, self.inside, self.out = nn.Embedding(20, 32), nn.GRU(32, 32), nn.Linear(32, 20)
+
+        def forward(self, tokens: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+            made, state = self.inside(self.words(tokens), state)
+            return self.out(made).view(-1, 20), state
+
+    torch.manual_seed(0)
+    words, wanted = TOKENS[:64].t(), PREVIOUS[:64].t().reshape(-1)
+    report = e0.checkup(Reader(), (words, torch.zeros(1, 64, 32)), wanted)
+    assert report.trains and "of size" not in report.verdict
+
+
+def test_a_softmax_over_the_only_channel_is_always_one() -> None:
+    class Map(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inside = nn.Conv2d(1, 1, 3, padding=1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.inside(x).softmax(1)
+
+    model, x = Map(), X[:200].view(-1, 1, 8, 8)
+    wanted = x.flatten(1).softmax(1).view_as(x)
+    first = find_faults(model, x, wanted, loss=F.mse_loss, optimizer=adam(model), seconds=0).faults[0]
+    assert first.kind == "output activation" and "always 1" in first.message

@@ -109,6 +109,8 @@ class Call:
             named = parts(batch, model)
         examples = examples_in(batch, targets, named)
         splits = not any("edge_index" in name for name, _ in named) and _divisible(batch, examples)
+        if len(named) > 1 and isinstance(targets, Tensor) and targets.dim() and len(targets) != examples:
+            splits = splits and len(targets) % examples != 0  # of (length, examples) and a state, a row each place
         check_targets(examples if splits else None, targets)
         splits = splits and (targets is None or _divisible(targets, examples))
         if not splits and isinstance(targets, Tensor) and targets.dim():
