@@ -38,13 +38,21 @@ def alike(one: object, other: object) -> bool:
     return one == other
 
 
-@pytest.mark.parametrize("targets", [True, False])
-def test_rows_are_those_of_the_ordinary_checkup(targets: bool) -> None:
+LOSSES: dict[str, Any] = {
+    "targets": lambda outputs, targets: torch.nn.functional.cross_entropy(outputs, targets, label_smoothing=0.1),
+    "nothing": lambda outputs, _: outputs.square().mean(),
+}
+
+
+@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize("given", LOSSES)
+def test_rows_are_those_of_the_ordinary_checkup(given: str, own: bool) -> None:
+    """With targets and without, and with a loss of the user's that reads them or not."""
     net, (x, y) = network(), batch()
     before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
-    given = y if targets else None
-    one = e0.checkup(net, x, given, directions=4, trial=False, remedies=False).to_dict()
-    other = e0.checkup(net, x, given, directions=4, stream=True).to_dict()
+    targets, loss = y if given == "targets" else None, LOSSES[given] if own else None
+    one = e0.checkup(net, x, targets, loss=loss, directions=4, trial=False, remedies=False).to_dict()
+    other = e0.checkup(net, x, targets, loss=loss, directions=4, stream=True).to_dict()
     assert all(torch.equal(tensor, before[name]) for name, tensor in net.state_dict().items())
     assert len(one["layers"]) == 5
     for key in ("layers", "forward", "backward", "input_gradient", "chi", "phase"):

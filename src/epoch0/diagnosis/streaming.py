@@ -205,7 +205,7 @@ class _Run:
         self.sources = [self.travel.alone, *self.travel.fresh, *self.travel.back]
         self.coarse = any(p.dtype in HALF for p in call.model.parameters())
         labelled = isinstance(call.batch, Mapping) and any(call.batch.get(key) is not None for key in LABELS)
-        self.has_loss = labelled or call.targets is not None
+        self.has_loss = labelled or call.targets is not None or call.criterion is not None
 
     def loaded(self, index: int) -> AbstractContextManager[None]:
         """Load the weights of a block, with those of modules before the first and after the last."""
@@ -218,6 +218,7 @@ class _Run:
         batch = batch.float() if index and batch.dtype is torch.bfloat16 else batch  # all is computed in float32
         # the last one without targets returns a loss of the model's own
         own = dict[str, Any](splits=False, notes=(), _seen={"loss": index == self.count - 1})
+        own |= {"targets": None, "criterion": None}
         return replace(self.call, batch=batch, forward=lambda model, batch: self._run(index, batch), **own)
 
     def _run(self, index: int, batch: Any) -> Any:
@@ -269,7 +270,8 @@ class _Run:
     def forward(self, index: int) -> Piece:
         last, name = index == self.count - 1, self.blocks[index][0]
         with self.loaded(index):
-            part = replace(self.part(index), targets=self.call.targets if last else None)
+            part = self.part(index)
+            part = replace(part, targets=self.call.targets, criterion=self.call.criterion) if last else part
             if last and not self.has_loss:
                 with torch.no_grad():
                     part = replace(part, targets=self.targets(part.output(part.run())))
@@ -316,7 +318,7 @@ class _Run:
 
     def back(self, index: int, piece: Piece) -> Piece:
         """The piece with the gradients that come from behind it."""
-        part, rows, gains = replace(self.part(index), targets=None), piece.rows, piece.gains
+        part, rows, gains = self.part(index), piece.rows, piece.gains
         with self.loaded(index), tape(part, batch_norm=self.batch_norm) as record:
             nodes = sorted({row.output for row in rows} | {node for row in rows for _, node, _ in row.parts})
             back = Travel(0, 0, 0)
