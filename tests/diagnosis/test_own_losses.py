@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import epoch0 as e0
 from epoch0.diagnosis.faults import find_faults
+from epoch0.diagnosis.report import page as diagnosis_page
 from epoch0.diagnosis.trial import constant_loss
 from epoch0.errors import InputError
 from epoch0.tracing.call import Call
@@ -400,6 +401,8 @@ def test_programs_without_targets_are_judged_by_how_far_the_loss_falls(name: str
     report = e0.checkup(model, x[:100], optimizer=adam(model), seconds=20, **given)
     assert report.outcome == "trains" and not report.faults and "its loss falls by" in report.verdict
     assert any("reads no targets" in line for line in report.not_examined)
+    page = diagnosis_page(report.to_dict())
+    assert "loss over the first" in page and "another's" not in page
     still = torch.optim.Adam(model.parameters(), 1e-9)
     looked = find_faults(model, x[:100], optimizer=still, seconds=5, **given)
     assert looked.mending is None and any("falls by 0%" in line for line in looked.not_examined)

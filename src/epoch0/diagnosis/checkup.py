@@ -233,7 +233,8 @@ def checkup(
         blame = None if trains else to_blame(kept["layers"], worst.cause, signs)
         remarks = notes_of(rows.gains, kept["layers"], remarks)
     more: dict[str, Any] = {"remedies": tuple(tried), "notes": tuple(remarks), "trial": done, "trial_reason": why_not}
-    more["advice"] = tuple(advice(recipes, tried)) if "yours" not in of_program["recipes"] else ()
+    judged = of_program["recipes"]  # none where the loop body alone knows the loss
+    more["advice"] = tuple(advice(judged, tried)) if judged and "yours" not in judged else ()
     return Checkup(**head, **of_program, **kept, **more, blame=blame, pruning_forecast=pruning_forecast)
 
 

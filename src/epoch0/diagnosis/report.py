@@ -258,9 +258,11 @@ def _program(program: Mapping[str, Any]) -> str:
         at, last = np.interp(steps, list(known), list(known.values())), max(known)
         values = [max(1.0 - float(v), 1e-3) if step <= last else None for step, v in zip(steps, at, strict=True)]
         series.append(Series(label, style, values, marker=marker))
-    title = "The loss with an example's own target over that with another's, at every look in training"
-    where = list(map(str, steps))
-    return log_chart(series, title, "step", "own loss over others'", positions=where, reference=1.0, decades=1.0)
+    what, label = "with an example's own target over that with another's", "own loss over others'"
+    if program["untold"]:
+        what, label = "over that before training", "loss over the first"
+    title, where = f"The loss {what}, at every look in training", list(map(str, steps))
+    return log_chart(series, title, "step", label, positions=where, reference=1.0, decades=1.0)
 
 
 def page(checkup: Mapping[str, Any]) -> str:

@@ -106,7 +106,8 @@ class Mending:
             {"kinds": item.kinds, "fixes": item.fixes, "mends": item.mends, "curve": item.trained.curve}
             for item in self.tried
         ]
-        return {"steps": self.own.steps, "curve": self.own.curve, "best": best, "tried": tried}
+        own = {"steps": self.own.steps, "curve": self.own.curve, "untold": self.own.untold}
+        return {**own, "best": best, "tried": tried}
 
 
 Tell = Callable[[str, float], None]
