@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
 import epoch0 as e0
-from epoch0.diagnosis.faults import find_faults
+from epoch0.diagnosis.faults import evidence, find_faults
 from epoch0.diagnosis.report import page as diagnosis_page
 from epoch0.diagnosis.trial import constant_loss
 from epoch0.errors import InputError
@@ -427,6 +427,10 @@ def test_a_loss_that_leaves_out_what_is_missing_may_get_it() -> None:
     model = mlp(ends=6)
     report = e0.checkup(model, X, wanted, loss=of_known, optimizer=adam(model), data=(X, wanted), seconds=20)
     assert report.trains and not report.faults
+    holed = X.clone()
+    holed[:5, 0] = math.nan  # whose targets go with them; those of the others stay missing
+    call = evidence(model, holed, wanted, loss=of_known, optimizer=adam(model)).call
+    assert torch.equal(call.targets.isnan(), wanted[5:].isnan()) and len(call.batch) == len(X) - 5
     faults = find_faults(model, X, wanted, loss=F.mse_loss, optimizer=adam(model), seconds=0).faults
     assert any(fault.kind == "data" for fault in faults)
 

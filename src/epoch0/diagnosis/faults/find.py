@@ -1,7 +1,7 @@
 """Find the faults of a program: all checks before training, then a trial, and what repairs it; most certain first."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from inspect import isfunction, signature
 from typing import Any
@@ -105,10 +105,9 @@ def evidence(
     known, size = _known(call, data, turned)
     if known is not None:
         inputs, wanted, more = _finite(*known, loss)
-        if step is not None and isinstance(wanted, Tensor) and isinstance(targets, Tensor):
-            wanted = (
-                wanted.to(targets.dtype) if targets.is_floating_point() else wanted
-            )  # its loop makes floats of them
+        floats = isinstance(targets, Tensor) and targets.is_floating_point()
+        if step is not None and isinstance(wanted, Tensor) and floats:  # its loop makes floats of them
+            wanted = wanted.to(targets.dtype)
         known, lost = (inputs, wanted), more or lost
     if step is not None and len(optimizers) == 1 and not turned:
         with call.unchanged():
@@ -125,12 +124,11 @@ def _finite(batch: Any, targets: Any, loss: Any) -> tuple[Any, Any, Fault | None
 
     All, too, where a loss is given that leaves out the targets that hold none.
     """
-    with suppress(Exception):
-        if not bool(targets.isfinite().all()) and bool(loss(torch.zeros_like(targets), targets).isfinite()):
-            targets, masked = targets.nan_to_num(), targets
-            batch, targets, lost = _finite(batch, targets, None)
-            return batch, masked if lost is None else targets, lost
-    sides = [side for given in (batch, targets) for name, side in parts(given) if side.dim() and "mask" not in name]
+    left_out = False
+    with suppress(Exception), unchanged(loss) if isinstance(loss, nn.Module) else nullcontext():
+        left_out = not bool(targets.isfinite().all()) and bool(loss(torch.zeros_like(targets), targets).isfinite())
+    looked_at = (batch,) if left_out else (batch, targets)
+    sides = [side for given in looked_at for name, side in parts(given) if side.dim() and "mask" not in name]
     if len({len(side) for side in sides}) != 1:
         return batch, targets, None
     whole = torch.stack([side.reshape(len(side), -1).isfinite().all(1) for side in sides]).all(0)

@@ -158,9 +158,8 @@ def _own(program: UserProgram, suspects: Sequence[Fault], seconds: float, sample
     copied = program.copied()
     own, count = copied.train(STEPS, seconds / 6), program.call.examples
     number = LONG if count < FEW else min(EPOCHS * math.ceil(count / program.size), MOST)
-    if program.size >= count - program.held >= FEW or (
-        sample and count >= FEW
-    ):  # who steps over all examples at once has thousands of epochs
+    at_once = program.size >= count - program.held  # who steps over all examples at once has thousands of epochs
+    if (at_once and count - program.held >= FEW) or (sample and count >= FEW):
         number = MOST
     enough = own.known >= CLEARLY or not suspects if own.learns else bool(suspects)
     if not (enough or math.isnan(own.known) or number <= own.steps):
