@@ -19,8 +19,9 @@ from epoch0.regions.certificate import RELATIVE, Certificate, sizes_of
 from epoch0.regions.complex import Budget, Lines, Rows
 from epoch0.regions.network.steps import Pieces, Program, follow
 from epoch0.regions.network.trace import in_float64, trace, trace_for
-from epoch0.regions.walk import MEMORY, check_fits, keeping_memory, walk
+from epoch0.regions.walk import MEMORY, check_fits, walk
 from epoch0.results import Result, counted
+from epoch0.tracing.guard import keeping_memory
 
 
 @dataclass(frozen=True, eq=False)

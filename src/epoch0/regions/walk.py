@@ -1,10 +1,7 @@
 """The walk: carry a complex of points through a network and cut it at every fold (DESIGN: one walk, two shapes)."""
 
-import ctypes
 import itertools
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -31,26 +28,6 @@ _CACHE = 1 << 17
 """Numbers that a step reads at a time: they stay in the cache."""
 MEMORY = 2e9
 """Bytes that a partition may take if the user does not say."""
-
-
-@contextmanager
-def keeping_memory() -> Iterator[None]:
-    """While a partition is made, the C library keeps what is freed: giving pages back takes a fifth of the time.
-
-    What glibc does by itself afterwards is what it does once a program has freed blocks of 32 MiB.
-    """
-    set_option = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    if set_option is None:
-        yield
-        return
-    trim, mmap = -1, -3  # the thresholds' numbers in malloc.h
-    try:
-        set_option(trim, (1 << 31) - 1)
-        set_option(mmap, 1 << 30)
-        yield
-    finally:
-        set_option(trim, 64 << 20)
-        set_option(mmap, 32 << 20)
 
 
 def check_fits(program: Program, memory: float) -> None:

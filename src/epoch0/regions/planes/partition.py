@@ -20,8 +20,9 @@ from epoch0.regions.lines import LinePartitions, on_curve, on_line, segment_ends
 from epoch0.regions.network.steps import Largest, Pieces, Program, follow
 from epoch0.regions.network.trace import in_float64, trace
 from epoch0.regions.planes.cutting import Plane, components, next_around
-from epoch0.regions.walk import MEMORY, keeping_memory, walk
+from epoch0.regions.walk import MEMORY, walk
 from epoch0.results import Result, counted
+from epoch0.tracing.guard import keeping_memory
 
 Axes = Annotated[Any, Kind("axes of matplotlib", lambda v: v is None or hasattr(v, "add_collection"))]
 

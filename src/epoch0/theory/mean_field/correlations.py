@@ -116,15 +116,16 @@ def mean_at(rule: Activation, q1: Array, q2: Array, cosine: Array, sine: Array, 
     parts = [np.ravel(np.maximum(q, _SMALLEST)) for q in (q1, q2)] + [np.ravel(cosine), np.ravel(sine)]
     function = rule.derivative if derivative else rule.function
     result = np.empty(cosine.size)
-    # steps follow the larger variance; half powers of two keep the number of groups small
+    # steps follow the larger variance; half powers of two keep the number of groups small; one variable is a sum less
     scale = np.exp2(np.ceil(np.log2(np.maximum(parts[0], parts[1]).clip(0.25))) / 2)
+    scale[parts[3] == 0] *= -1
     for item in np.unique(scale):
         inside = np.flatnonzero(scale == item)
         group = [part[inside] for part in parts]
-        if rule.breaks or item > 16:
+        if rule.breaks or abs(item) > 16:
             result[inside] = _by_panels(function, _marked(rule), *group)
         else:
-            result[inside] = _by_steps(function, float(item), *group)
+            result[inside] = _by_steps(function, float(abs(item)), *group)
     return result.reshape(shape)
 
 
@@ -188,14 +189,15 @@ def _by_steps(function: Callable[[Any], Array], scale: float, q1: Array, q2: Arr
         mass = np.exp(-0.5 * z**2)
         mass /= mass.sum()
         coarse, agree = mass[::2] / mass[::2].sum(), np.zeros(len(left), dtype=bool)
-        for start in range(0, len(left), max(_POINTS_AT_ONCE // len(z) ** 2, 1)):
-            part = slice(start, start + max(_POINTS_AT_ONCE // len(z) ** 2, 1))
+        own, weights = (z, (mass, coarse)) if s.any() else (np.zeros(1), (np.ones(1),) * 2)  # of h2 where h1 is known
+        for start in range(0, len(left), some := max(_POINTS_AT_ONCE // (len(z) * len(own)), 1)):
+            part = slice(start, start + some)
             at = left[part]
-            inner = function(np.sqrt(q2[at])[:, None, None] * (c[at, None, None] * z[:, None] + s[at, None, None] * z))
-            outer = function(np.sqrt(q1[at])[:, None] * z)
-            size = np.sqrt((outer**2 @ mass) * ((inner**2 @ mass) @ mass)) + 1e-300
-            result[at] = (outer * (inner @ mass)) @ mass
-            rough = (outer[:, ::2] * (inner[:, ::2, ::2] @ coarse)) @ coarse
+            along = c[at, None, None] * z[:, None] + s[at, None, None] * own
+            inner, outer = function(np.sqrt(q2[at])[:, None, None] * along), function(np.sqrt(q1[at])[:, None] * z)
+            size = np.sqrt((outer**2 @ mass) * ((inner**2 @ weights[0]) @ mass)) + 1e-300
+            result[at] = (outer * (inner @ weights[0])) @ mass
+            rough = (outer[:, ::2] * (inner[:, ::2, ::2] @ weights[1])) @ coarse
             agree[part] = np.abs(result[at] - rough) <= _ROOT_OF_ERROR * size
         if not len(left := left[~agree]):
             return result

@@ -291,21 +291,24 @@ def propagate(
     skip = 1.0 if architecture in ("residual", "stable") else 0.0
     weight, bias = density * weight_std**2 * share, bias_std**2 * share
     one, none = np.ones(1), np.zeros(1)
-    qs, gains = [np.array([float(q)])], []
+    qs, gains = [np.array([float(q)])], list[Array]()
     gaps = [] if c is None else [np.clip(np.array([1 - float(c)]), 0.0, 2.0)]
+    seen: dict[tuple[float, ...], list[Array]] = {}  # at a fixed point, or between two floats beside it, layers repeat
     for layer in range(depth):
-        now = qs[-1]
-        # leaving the range of floats is reported once, below
-        with np.errstate(over="ignore", invalid="ignore"):
-            gain = skip + weight * mean_at(rule, now, now, one, none, True)
-            after = skip * now + bias + weight * mean_at(rule, now, now, one, none, False)
-        if not (np.isfinite(after) & np.isfinite(gain)).all():
-            raise InputError(f"q overflows float64 in layer {layer + 1}; use fewer layers or a smaller weight_std.")
-        gains.append(gain)
-        if gaps:
-            apart = skip * now * gaps[-1] + weight * _lost(rule, now, gaps[-1])
-            gaps.append(np.clip(apart / np.where(after > 0, after, 1.0), 0.0, 2.0))
-        qs.append(after)
+        now, state = qs[-1], tuple(float(column[-1][0]) for column in (qs, gaps) if column)
+        if state not in seen:
+            # leaving the range of floats is reported once, below
+            with np.errstate(over="ignore", invalid="ignore"):
+                gain = skip + weight * mean_at(rule, now, now, one, none, True)
+                after = skip * now + bias + weight * mean_at(rule, now, now, one, none, False)
+            if not (np.isfinite(after) & np.isfinite(gain)).all():
+                raise InputError(f"q overflows float64 in layer {layer + 1}; use fewer layers or a smaller weight_std.")
+            seen[state] = [gain, after]
+            if gaps:
+                apart = skip * now * gaps[-1] + weight * _lost(rule, now, gaps[-1])
+                seen[state].append(np.clip(apart / np.where(after > 0, after, 1.0), 0.0, 2.0))
+        for column, value in zip((gains, qs, gaps), seen[state], strict=False):
+            column.append(value)
     chi, gap = np.concatenate([np.zeros(0), *gains]), None if c is None else np.concatenate(gaps)
     with np.errstate(over="ignore", divide="ignore"):  # a gradient that explodes past the largest float is infinite
         gradient = np.append(np.cumprod(chi[::-1])[::-1], 1.0)
