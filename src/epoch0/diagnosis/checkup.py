@@ -154,7 +154,7 @@ def checkup(
         found = conclude(program, *suspected, left, say)
         seen = {"faults": found.faults, "not_examined": found.not_examined, "program": found.mending}
         several = len(program.optimizers) > 1 and step is not None
-        if several or (program.lone and not program.blind):  # the loss is what the loop body computes by itself
+        if several or program.untold or (program.lone and not program.blind):  # the loss is known to the body alone
             recipes = {}
         return {"recipes": recipes | assess_program(found, program.optimizers), **seen}
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from epoch0.diagnosis.faults.evidence import OwnStep, copied
 from epoch0.errors import InputError
-from epoch0.tracing.call import Call, StepResult, mapped, parts
+from epoch0.tracing.call import Call, StepResult, mapped, parts, same_shapes
 from epoch0.tracing.guard import same_noise, unchanged
 from epoch0.tracing.loss import scalar_loss
 from epoch0.tracing.operations import Calls
@@ -253,6 +253,15 @@ def as_handed(
     result says so.
     """
     x, y, read = call.batch, call.targets, None
+    if isinstance(x, tuple | list) and len(x) == 2 and not _comes_to_backward(call, optimizer, step):
+
+        def of_pair(model: nn.Module, optimizer: Any, loss: Any, pair: Any, _: Any) -> Any:
+            return step(model, optimizer, loss, *pair)
+
+        if _comes_to_backward(call, optimizer, of_pair):  # two items of a loader, of which the model takes both
+            if known is not None and not same_shapes(known[0], x):
+                known = (known, known[1]) if y is x[1] else None
+            return as_handed(call, known, optimizer, of_pair)
     known_loss = y is None and call.criterion is None and call.has_loss
     if not (known_loss or call.asks or (y is not None and call.forward is not None)):
         with suppress(Exception):  # what cannot be copied
@@ -295,6 +304,14 @@ def as_handed(
     with suppress(Exception):  # there are none, or the body takes no other number of them
         turned = read.turned(*known)
     return read.as_call, turned, body_of_turned, ""
+
+
+def _comes_to_backward(call: Call, optimizer: torch.optim.Optimizer, step: OwnStep) -> bool:
+    with suppress(Exception):
+        body = _Body(call, optimizer, step)
+        body.until("backward", call.batch, call.targets, model=body.model.train())
+        return True
+    return False
 
 
 def _one(given: tuple[Any, ...]) -> Any:

@@ -198,11 +198,13 @@ def conclude(
 
 def _missing(seen: Evidence, done: Mending | None) -> Iterator[str]:
     one = len(seen.optimizers) == 1
+    warming = any(g["lr"] == 0 < g.get("initial_lr", 0) for item in seen.optimizers for g in item.param_groups)
     table = (
         (seen.first.problem, f"The loss could not be computed ({seen.first.problem.rstrip('.')})."),
         (not seen.optimizers, "The optimizer: pass optimizer=."),
         (len(seen.optimizers) > 1, "Steps of several optimizers: pass the one over this model."),
         (one and not seen.after, "Steps of the optimizer: the model and its optimizer could not be copied or run."),
+        (warming, "The schedule: the rate is 0 now; the program was judged at the rate that it starts from."),
         (seen.data is None, "Training examples beyond the batch: pass data=."),
         (seen.step is None, "The body of the training loop: pass step=."),
         (seen.reach is None, "What the loss can reach: outputs and targets are not one tensor of as many rows."),
@@ -238,7 +240,9 @@ def _known(call: Call, data: Any, turned: bool) -> tuple[tuple[Any, Any] | None,
         data = _turned(data) if turned and tensors else data
         if tensors or (same_shapes(data[0], call.batch) and same_shapes(data[1], call.targets)):
             return (joined([data[0]], MOST), joined([data[1]], MOST)), None
-    if isinstance(data, Iterator) or not isinstance(data, Iterable | Dataset):
+    if isfunction(data):
+        data = data()  # a generator
+    elif isinstance(data, Iterator) or not isinstance(data, Iterable | Dataset):
         wanted = "a DataLoader, a Dataset or a pair (inputs, targets), to be read anew"
         raise InputError(f"data={type(data).__name__}; give {wanted}.")
     if isinstance(data, DataLoader) and _in_order(data) and (count := len(data.sampler)) > MOST:  # type: ignore[arg-type]

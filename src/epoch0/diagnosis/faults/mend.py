@@ -35,8 +35,9 @@ ALONE = {
 }  # fmt: skip
 
 # Learned by heart: what the outputs know of the training examples, at least, of held-out ones, at most, and how many
-# these are, at least (none of 250 mended programs); an eighth of what is known is little, too. Then the messages.
-BY_HEART = (0.15, 0.06, 200)
+# these are, at least (none of 524 mended programs); an eighth of what is known is little, too. Of so many and more,
+# half of it is little after longer training. Then the messages.
+BY_HEART, MANY = (0.15, 0.06, 60), 200
 REACHES_OUTPUTS = "See that everything the targets depend on reaches the outputs: positions, order, the last state."
 HEART = (
     Fault("labels", "targets", "", "See that inputs and targets belong together, row by row.", "trial", 0.45),
@@ -126,10 +127,11 @@ def mend(seen: Evidence, suspects: Sequence[Fault], seconds: float, tell: Tell) 
         except Exception as error:  # the user's code, or a loss that takes no such outputs
             seen.stopped = raised(error)
             return None
-        if (sound := Mending(own).sound) and not (suspects := _standing(own, suspects)):
+        sound = Mending(own).sound and not own.idle
+        if sound and not (suspects := _standing(own, suspects)):
             return Mending(own)
         if program.untold and not sound and not math.isnan(own.known):
-            fall = f"falls by {max(own.known, 0):.0%} in {own.steps} steps"
+            fall = f"falls by {max(own.known, 0):.0%} in {own.steps} steps{own.idle}"
             seen.untold = f"the loss reads no targets of the examples, and {fall}; see whether its outputs are of use."
             return None
         number = STEPS if program.call.examples >= FEW else LONG // 5
@@ -167,13 +169,13 @@ def _own(program: UserProgram, suspects: Sequence[Fault], seconds: float, sample
     known, others, least = BY_HEART
     if own.held is None or own.others < least or not own.known >= known or own.held >= max(others, own.known / 8):
         return own
-    started = own.seconds
-    while not suspects and own.held is not None and own.held < own.known / 2 and own.steps < MOST:
+    started, little = own.seconds, 1 / 2 if own.others >= MANY else 1 / 8
+    while not suspects and own.held is not None and own.held < own.known * little and own.steps < MOST:
         # large embeddings are fitted to single examples before what the examples share is found
         own = own.then(copied.train(own.steps, seconds / 4, seed=own.steps, enough=math.inf))
         if own.seconds - started > seconds / 4:
             break
-    return replace(own, by_heart=own.held is not None and own.held < own.known / 2)
+    return replace(own, by_heart=own.held is not None and own.held < own.known * little)
 
 
 def _standing(own: Trained, suspects: Sequence[Fault], tried: Sequence[Tried] | None = None) -> Sequence[Fault]:

@@ -48,6 +48,7 @@ class Trained:
     others: int = 0  # how many examples were held out
     by_heart: bool = False  # whether it knows those in training alone, however long it goes on
     untold: bool = False  # whether what is known is by how much the loss has fallen
+    idle: str = ""  # why the fall of a loss says nothing
     batched: float = math.nan  # the share with the statistics of batches, where that with running ones is small
 
     @property
@@ -94,6 +95,7 @@ class UserProgram:
     sinks: bool = False  # whether the loss has a floor below zero, as likelihoods of counts have
     untold: bool = False  # whether nobody says what is right: it is looked at how far the loss falls
     floors: dict[int, float] = dataclasses.field(default_factory=dict)  # first example that is read -> the loss's floor
+    idle: str = ""  # why the fall of the loss says nothing
     begun: float = math.nan  # the loss before training, with the targets of others if these are told
 
     @classmethod
@@ -186,7 +188,7 @@ class UserProgram:
         batched = self.known(seed, batches=True) if norms and not self.untold and curve[-1][1] < KNOWS else math.nan
         spent = time.thread_time() - started
         done = Trained(tuple(curve), tuple(losses), held, spent, left, bar, self.held, batched=batched)
-        return dataclasses.replace(done, untold=self.untold)
+        return dataclasses.replace(done, untold=self.untold, idle=self.idle)
 
     def _one(self, rows: Call) -> float:
         if self.step is None:
@@ -219,6 +221,7 @@ class UserProgram:
                 return math.nan
             own, other = float(self._loss(few, raw)), 0.0
             if self.untold:
+                self.idle = ", to below 0, where shares say nothing" if own < 0 else ""
                 self.begun = own if math.isnan(self.begun) else self.begun
                 return (self.begun - own) / max(abs(self.begun), abs(own), 1e-12)
             for place in range(OTHERS):

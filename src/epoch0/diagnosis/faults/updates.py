@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from epoch0.diagnosis.faults.evidence import CERTAIN, After, Evidence, Fault, Loop, rate_of
+from epoch0.tracing.call import parts
 
 LARGE, SMALL = 0.12, 1e-4  # median sizes of a step relative to its weights beyond which a rate is too high or too low
 CLIPPED = 0.01  # the length of a gradient that the loop body leaves, over its own, from where it is clipped to nothing
@@ -112,7 +113,8 @@ def loop_body(seen: Evidence, after: After) -> Iterator[Fault]:
         message = f"In {len(loop)} steps the loop body leaves no gradient and moves no parameter."
         fix = "Call zero_grad, backward and step for every batch: see how far they are indented."
         yield Fault("update", "step", message, fix, certainty=0.8)
-        if seen.batch_size is not None and seen.data is not None and seen.batch_size > (count := len(seen.data[0])):
+        count = math.inf if seen.data is None else len(parts(seen.data[0])[0][1])
+        if seen.batch_size is not None and seen.batch_size > count:
             message += f" The batches of {seen.batch_size} asked for are larger than the data, {count} examples."
             yield Fault("batch size", "step", message, "Use smaller batches, or keep the last one.", certainty=0.9)
     if not (both := [n for n in second.wanted if n in first.left and n in second.left]):
