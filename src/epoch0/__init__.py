@@ -36,13 +36,14 @@ __all__ += ["trajectory_length", "transitions"]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        value = getattr(importlib.import_module(_HOMES[name]), name)
-    elif name in __all__:
-        value = importlib.import_module(f"epoch0.{name}")
-    else:
+    if name not in __all__:
         raise AttributeError(f"module 'epoch0' has no attribute {name!r}")
-    globals()[name] = value
+    import random
+
+    stream = random.getstate()  # some libraries draw while they are imported
+    value = importlib.import_module(_HOMES.get(name, f"epoch0.{name}"))
+    globals()[name] = value = getattr(value, name) if name in _HOMES else value
+    random.setstate(stream)
     return value
 
 

@@ -144,7 +144,7 @@ class _Number(Kind):
         if sort is not int and sort is not float:
             value = int(value) if isinstance(value, int | np.integer) else float(value)
         if not (self.within.holds(value, value) and -math.inf < value < math.inf):
-            percent = 0 < self.within.most <= 1 or 0 < self.within.below <= 1
+            percent = len(name) > 3 and (0 < self.within.most <= 1 or 0 < self.within.below <= 1)  # no chi, no eps
             hint = f" In percent? Then it is {value / 100:g}." if percent and 1 < value <= 100 else ""
             most = f" and <= {self.within.most:,}" if 10**4 <= self.within.most < value < math.inf else ""
             raise refuse(name, value, self.wanted + most, hint)
@@ -294,7 +294,8 @@ def check_device(device: Any, label: str | None = None) -> Any:
         torch.empty(0, device=found)
     except (RuntimeError, AssertionError) as problem:
         why = f"{label or f'device={str(device)!r}'} cannot be used here ({first_line(problem)})"
-        raise InputError(f"{why}; use 'cpu', 'cuda' or 'cuda:0'.") from problem
+        others = ", 'cuda' or 'cuda:0'" if torch.cuda.is_available() else ""
+        raise InputError(f"{why}; use 'cpu'{others}.") from problem
     return found
 
 
@@ -431,7 +432,7 @@ def checked(function: F) -> F:
             raise refuse(name, value, kind.wanted if kind else "another value") from error
         models = () if makes else [v for v in (*taken[:2], named.get("model")) if _is_model(v)]
         for model in models:
-            if "_modules" not in vars(model):
+            if "_modules" not in vars(model) and not hasattr(model, "_c"):  # but for a TorchScript's
                 raise InputError(f"the {type(model).__name__} was made without its __init__; nothing is in it.")
         try:
             if not models:

@@ -246,7 +246,8 @@ def regions(
     with FractionProgress("regions") as work["progress"]:
         found: Any
         if plane is None:
-            found = exact.on_line(network, *where, kind=kind, **work)
+            lines: Any = exact.on_line(network, *(point[None] for point in where), kind=kind, **work)  # surely a batch
+            found = lines[0]
             number = found.count
         elif count_only:
             number = exact.count(network, exact.through(*where, margin=margin), **work)
@@ -283,7 +284,7 @@ def _point(text: str, given: "Tensor") -> "Tensor":
     try:
         if "," in text:
             return torch.tensor([float(part) for part in text.split(",")], dtype=torch.float64).reshape(given[0].shape)
-        return given[int(text)]
+        return given[range(len(given)).index(int(text))]
     except (ValueError, RuntimeError, IndexError):
         wanted = f"the number of an example (0 to {len(given) - 1}), origin, or {given[0].numel()} coordinates"
         raise InputError(f"{text!r} is no point: give {wanted} with commas.") from None

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from epoch0.arguments import Seed, Size, checked
+from epoch0.arguments import Seed, Size, checked, refuse_lazy
 from epoch0.curves import Curve
 from epoch0.errors import InputError
 from epoch0.networks.dense import Ensemble
@@ -291,6 +291,7 @@ def trajectory_length(
             raise InputError("model is an empty list; give at least one module.")
         found, shapes = list[Norms](), set[tuple[torch.Size, ...]]()
         for i, net in enumerate(models):
+            refuse_lazy(net)
             shapes.add(tuple(p.shape for p in net.parameters()))
             found.append(module_pieces(net, curve, grid(points, seed, i), layers, batch_norm, forward))
             if len(shapes) > 1 or found[i].layers != found[0].layers:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from epoch0.activations import Activation, get
+from epoch0.activations import ActivationLike, get
 from epoch0.arguments import Layers, Positive, Seed, Size, checked
 from epoch0.distributions import Law
 from epoch0.errors import InputError
@@ -24,7 +24,7 @@ def vanilla_cnn(
     kernel: Size = 3,
     inputs: Sequence[Size] = (1, 28, 28),
     classes: Size | None = 10,
-    activation: str | Activation = "relu",
+    activation: ActivationLike = "relu",
     weights: Law | None = None,
     biases: Law | None = None,
     seed: Seed = 0,
@@ -89,7 +89,7 @@ def vgg(
     width: Positive = 1,
     repeat: Layers = 1,
     classes: Size = 10,
-    activation: str | Activation = "relu",
+    activation: ActivationLike = "relu",
     *,
     inputs: Sequence[Size] = (3, 32, 32),
     norm: Norm = "batch",

@@ -14,7 +14,7 @@ from typing import Any, overload
 import torch
 from torch import Tensor, nn
 
-from epoch0.activations import Activation, get
+from epoch0.activations import Activation, ActivationLike, get
 from epoch0.arguments import Count, Seed, Size, check_memory, checked, methods_checked, refuse
 from epoch0.distributions import Law
 from epoch0.errors import InputError
@@ -76,7 +76,7 @@ class DenseSpec:
 
 
 def dense_spec(
-    sizes: Sequence[int], activation: str | Activation, weights: Law | None, biases: Law | None, *rest: Any
+    sizes: Sequence[int], activation: ActivationLike, weights: Law | None, biases: Law | None, *rest: Any
 ) -> DenseSpec:
     """The fields from arguments in their order, the rest of them as they are."""
     if len(sizes) < 2:
@@ -87,7 +87,7 @@ def dense_spec(
 @checked
 def mlp(
     sizes: Sequence[Size],
-    activation: str | Activation = "relu",
+    activation: ActivationLike = "relu",
     weights: Law | None = None,
     biases: Law | None = None,
     scaling: Scaling = "fan_in",
@@ -179,7 +179,7 @@ class Ensemble:
 def ensemble(
     networks: Count,
     sizes: Sequence[Size],
-    activation: str | Activation = "relu",
+    activation: ActivationLike = "relu",
     weights: Law | None = None,
     biases: Law | None = None,
     scaling: Scaling = "fan_in",

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import torch
 from torch import nn
 
-from epoch0.activations import Activation, get
+from epoch0.activations import ActivationLike, get
 from epoch0.arguments import Layers, Positive, Seed, Size, checked
 from epoch0.distributions import Law
 from epoch0.errors import InputError
@@ -114,7 +114,7 @@ def resnet(
     width: Positive = 1,
     stable: bool = False,
     classes: Size | None = None,
-    activation: str | Activation = "relu",
+    activation: ActivationLike = "relu",
     *,
     variant: Annotated[str, tuple(VARIANTS)] = "cifar",
     inputs: Sequence[Size] | None = None,
@@ -196,7 +196,7 @@ def residual_chain(
     inputs: Sequence[Size] = (784,),
     stable: bool = False,
     classes: Size | None = 10,
-    activation: str | Activation = "relu",
+    activation: ActivationLike = "relu",
     weights: Law | None = None,
     biases: Law | None = None,
     kernel: Size = 3,

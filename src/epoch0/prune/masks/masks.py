@@ -191,7 +191,7 @@ def keep(
         needed = f"floor={floor} in {len(scores)} layers needs {low:,}"
         bound = f"{total - high:,} are removed already" if kept > high else needed
         text = f"sparsity={sparsity} keeps {kept:,} of {total:,} weights, but {bound}"
-        raise InputError(f"{text}: it must be from {1 - high / total:.9g} to {1 - low / total:.9g}.")
+        raise InputError(f"{text}: sparsity must be from {1 - high / total:.9g} to {1 - low / total:.9g}.")
     if scope == "global":
         return Masks._own(_keep_globally(scores, kept, least, removed))
     by_shape = [float(sum(tensor.shape)) if tensor.numel() else 0.0 for tensor in scores.values()]

@@ -138,7 +138,7 @@ def synflow(model: nn.Module, x: Any, *, dtype: torch.dtype = torch.float64) -> 
     Args:
         model: any module.
         x: the shape of one example, or what the model is called with, a tensor, tuple or mapping: of floating numbers
-            only the shapes count, and integers are looked up as they are.
+            only the shapes count, and integers beside them are looked up as they are.
         dtype: to compute in. No depth overflows in float32 either, but rounding adds up over rounds (docs/pruning).
 
     Returns:

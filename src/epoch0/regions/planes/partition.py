@@ -287,7 +287,7 @@ class PlanePartition(Result):
             selected, colour = self.owner_layer == layer, plots.COLOURS[layer % len(plots.COLOURS)]
             lines, flat = self.vertices[self.edges[selected]], self.count > 20_000
             axes.add_collection(LineCollection(lines, colors=colour, linewidths=width, rasterized=flat))
-            label = f"{self.layers[layer]} ({len(np.unique(self.owner_neuron[selected]))} neurons)"
+            label = f"layer {self.layers[layer]}: {len(np.unique(self.owner_neuron[selected]))} neurons fold here"
             axes.plot([], [], color=colour, label=label)
         low, high = self.window.polygon.min(dim=0).values.numpy(), self.window.polygon.max(dim=0).values.numpy()
         axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal")

@@ -328,7 +328,7 @@ class PhaseDiagram(Result):
             x, y, colours = self.weight_std, self.bias_std, np.clip(shown, -reach, reach)
             look: dict[str, Any] = {"cmap": "RdBu_r", "norm": TwoSlopeNorm(0.0, -reach, reach), "shading": "nearest"}
             image = axes.pcolormesh(x, y, colours, **look, rasterized=True)
-            bar = picture.colorbar(image, ax=axes, label=r"gain $\chi$ at the fixed point (log scale)")
+            bar = picture.colorbar(image, ax=axes, extend="both", label=r"gain $\chi$ at the fixed point (log scale)")
             ticks = [t for t in (0.1, 0.2, 0.5, 0.8, 1.0, 1.25, 2.0, 5.0, 10.0) if abs(np.log10(t)) <= reach * 1.001]
             bar.set_ticks([float(np.log10(t)) for t in ticks], labels=[f"{t:g}" for t in ticks])
             handles = []
