@@ -118,7 +118,11 @@ def measure(names: list[str], seconds: float) -> None:
 
 
 def sound() -> dict[str, dict[str, list[str]]]:
-    """What is said of sound programs: with loop bodies as people write them, and handed over in all their ways."""
+    """What is said of sound programs: with loop bodies as people write them, and handed over in all their ways.
+
+    And of these with a fault each.
+    """
+    import broken_programs
     import loop_bodies
     import sound_programs
 
@@ -128,11 +132,14 @@ def sound() -> dict[str, dict[str, list[str]]]:
     warnings.simplefilter("ignore")
     told: dict[str, dict[str, list[str]]] = {}
 
-    def tell(kind: str, name: str, *given, **named) -> None:
+    def tell(kind: str, name: str, *given, causes: tuple[str, ...] = (), **named) -> None:
         try:
             found = e0.checkup(*given, **named)
             said = "learns" if found.trains and not found.faults else "condemned"
             said = "not judged" if found.outcome == "not judged" else said
+            if causes and found.faults:
+                right = [fault.kind in causes for fault in found.faults[:3]]
+                said = "a true cause first" if right[0] else "among three" if any(right) else "another cause"
         except e0.InputError:
             said = "refused"
         told.setdefault(kind, {}).setdefault(said, []).append(name)
@@ -144,6 +151,9 @@ def sound() -> dict[str, dict[str, list[str]]]:
     for name, build in sound_programs.PROGRAMS.items():
         given, named, _, _ = build()
         tell("ways to hand over", name, *given, **named)
+    for name, (build, causes) in broken_programs.PROGRAMS.items():
+        given, named, _, _ = build()
+        tell("the same with a fault", name, *given, causes=causes, **named)
     return told
 
 

@@ -146,6 +146,8 @@ def stage(name):
 import epoch0 as e0
 stage("import")
 
+import random
+state = random.getstate()  # some libraries draw while they are imported
 e0.trajectory_length, e0.gain, e0.Line, e0.networks.mlp, e0.theory.growth, e0.data.load, e0.checkup, e0.train
 stage("names")
 
@@ -155,7 +157,7 @@ stage("catalogue")
 
 import torch
 net, x = e0.networks.mlp([4, 8, 8, 2]), torch.randn(8, 4)
-assert e0.checkup(net, x, trial=False, remedies=False).layers
+assert e0.checkup(net, x, trial=False, remedies=False).layers and random.getstate() == state
 stage("checkup")
 json.dump(found, sys.stdout)
 """

@@ -19,6 +19,9 @@ def small():
 def flat():
     return e0.networks.mlp([2, 12, 12, 1], biases=e0.Gaussian(0.1), seed=0)
 
+def pictures():
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 24), nn.ReLU(), nn.Linear(24, 10)).double()
+
 def smooth():
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.Tanh(), nn.Linear(8, 10))
 """
@@ -29,6 +32,14 @@ def models(tmp_path: Path) -> Path:
     path = tmp_path / "models.py"
     path.write_text(MODELS)
     return path
+
+
+def test_a_line_between_pictures_of_one_channel(models: Path) -> None:
+    """One example of shape (1, 8, 8) could be a batch of one picture."""
+    code, out, _ = epoch0("regions", f"{models}:pictures", "--data", "digits", "--line", 0, 1, "--json")
+    found = json.loads(out)
+    assert code == 0 and found["regions"] == len(found["breakpoints"]) + 1 > 3
+    assert "'-1' is no point" in epoch0("regions", f"{models}:pictures", "--data", "digits", "--line", 0, -1)[2]
 
 
 def test_a_line_between_coordinates(models: Path) -> None:

@@ -13,6 +13,7 @@ import epoch0 as e0
 from epoch0.errors import InputError
 from epoch0.networks import ensemble, mlp
 
+X1 = torch.linspace(-2, 2, 8, dtype=torch.float64)
 LAWS = [e0.Gaussian(2.0), e0.Uniform(1.0), e0.distributions.integers(3), e0.Sparse(e0.Gaussian(2.0), 0.3)]
 
 
@@ -21,6 +22,11 @@ def test_layers() -> None:
     assert [type(layer).__name__ for layer in net] == ["Linear", "Tanh", "Linear", "Tanh", "Linear"]
     assert net(torch.zeros(7, 5)).shape == (7, 3)
     assert isinstance(mlp([5, 8], linear_output=False)[-1], nn.ReLU)
+    for function in (torch.tanh, nn.Tanh()):
+        assert isinstance(mlp([5, 8, 3], function)[1], nn.Tanh)
+    assert torch.equal(
+        mlp([5, 8], lambda h: h * torch.sigmoid(2 * h), linear_output=False)[1](X1), X1 * torch.sigmoid(2 * X1)
+    )
     assert all(parameter.requires_grad and parameter.device.type == "cpu" for parameter in net.parameters())
 
 

@@ -182,7 +182,7 @@ def test_fewer_weights_than_layers_are_named() -> None:
         ({"layers": "erk"}, "layers='erk' .*scope='layer'"),
         ({"layers": "ekr", "scope": "layer"}, r"Did you mean 'erk'\?"),
         ({"floor": -1}, "floor=-1"),
-        ({"floor": 5}, r"floor=5 in 2 layers needs 10: it must be from 0 to 0\.16"),
+        ({"floor": 5}, r"floor=5 in 2 layers needs 10: sparsity must be from 0 to 0\.16"),
         ({"scores": {}}, "at least one"),
         ({"scores": {"a": torch.arange(3)}}, r"'a' are torch\.int64"),
         ({"scores": {"a": torch.ones(3), "b": torch.tensor([1.0, math.nan])}}, "'b' hold 1 NaN value out of 2"),

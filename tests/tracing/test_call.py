@@ -577,6 +577,7 @@ def exported() -> Any:
         (lambda: (linear(lambda h: h.argmax(1)), X), "returns a Tensor without a floating point tensor; give forward="),
         (lambda: (linear(lambda h: h.argmax(1).tolist()), X), "returns a list without a floating point tensor"),
         (lambda: (torch.jit.script(nn.Linear(5, 3)), X), "scripted .* pass the nn.Module it was scripted from"),
+        (lambda: (torch.jit.trace(nn.Linear(5, 3), X), X), "scripted .* pass the nn.Module it was scripted from"),
         (lambda: (nn.Sequential(torch.jit.script(nn.Linear(5, 3))), X), "the module '0' is scripted"),
         (lambda: (exported(), X), "ExportedProgram; pass the nn.Module it was exported from"),
         (lambda: (exported().module(), X), "the model is exported .* pass the nn.Module it was exported from"),
