@@ -377,3 +377,19 @@ def test_sound_programs_of_others_are_not_condemned(monkeypatch: pytest.MonkeyPa
     assert not bodies.get("condemned") and len(bodies["learns"]) >= 84 and not bodies.get("refused"), bodies
     assert not ways.get("condemned") and len(ways["learns"]) >= 85 and not ways.get("refused"), ways
     assert len(broken["a true cause first"]) >= 40 and len(broken.get("learns", [])) <= 12, broken
+
+
+def test_a_call_of_dropout_that_leaves_nearly_nothing_is_named() -> None:
+    class Dropped(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inside, self.last = nn.Linear(8, 32), nn.Linear(32, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.last(F.dropout(self.inside(x).relu(), 0.995, training=self.training))
+
+    model = Dropped()
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    found = find_faults(model, X, CLASSES, loss=F.cross_entropy, optimizer=optimizer, seconds=0)
+    assert [(fault.kind, fault.where) for fault in found.faults] == [("regularization", "F.dropout")]
+    assert "drops 99.5%" in found.faults[0].message

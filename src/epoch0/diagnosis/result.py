@@ -205,8 +205,9 @@ class Checkup(_Tables):
         if why_not and not self.recipes:
             return f"Not judged: {why_not.partition(': ')[2]}"
         ran = "yours" in self.recipes or self.outcome == "fault"
-        unrun = not ran and any(line.startswith(UNTRAINED) for line in self.not_examined)
-        return sentence(self.recipes) + " This is of the network: the program itself could not be run." * unrun
+        ended = "run" if why_not.startswith(UNTRAINED) else "followed" if "loop body" in why_not else ""
+        unrun = not ran and bool(ended)
+        return sentence(self.recipes) + f" This is of the network: the program itself could not be {ended}." * unrun
 
     @property
     def outcome(self) -> str:

@@ -80,6 +80,7 @@ class Pass:
     ran: list[tuple[str, nn.Module, bool]] = field(default_factory=list)
     flat: dict[str, float] = field(default_factory=dict)  # bounded activations: share of values at their ends
     sunk: list[str] = field(default_factory=list)  # layers whose biases alone keep nearly all values below zero
+    dropped: list[float] = field(default_factory=list)  # probabilities of dropout, of modules and of functions
     open: bool = True  # whether a ReLU let anything through, or there is none
     growth: tuple[float, str] = (1.0, "")  # by how much a module without weights makes its largest input larger
     entered: tuple[str, nn.Module, Tensor] | None = None  # first layer with weights that floats go into, and these
@@ -250,7 +251,7 @@ class Evidence:
                 same_noise()
                 for module in call.model.train().modules():
                     module.register_forward_hook(seen)
-                with _Broadcasts(count, found.tables):
+                with _Broadcasts(count, found.tables), _Dropped(found.dropped):
                     raw = found.raw = call.raw()
                     found.output = call.output(raw)
                     found.loss = None if self.blind else self.loss_in(call, raw)

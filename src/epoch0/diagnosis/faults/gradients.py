@@ -91,7 +91,8 @@ def cut_off(seen: Evidence, first: Pass) -> Iterator[Fault]:
         message = f"The recurrent layer reads sequences of one step, so {unused[0]} is never used."
         fix = "Give it the steps of a sequence along one dimension: (batch, steps, features) with batch_first=True."
         name = unused[0].rpartition(".")[0]
-        yield Fault("shapes", name, message, fix, certainty=0.8)
+        often = sum(ran == name for ran, _, _ in first.ran) > 1  # a loop gives it one step after another
+        yield Fault("shapes", name, message, fix, certainty=0.78 if often else 0.8)
         yield Fault("architecture", name, message, "Pass its state on from each step to the next.", certainty=0.79)
         return
     if not stuck or 2 * len(stuck) < len(matrices):

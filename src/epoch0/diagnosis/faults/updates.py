@@ -254,9 +254,10 @@ def decay(seen: Evidence) -> Iterator[Fault]:
 def settings(seen: Evidence) -> Iterator[Fault]:
     """Dropout of nearly all, batch norm whose running averages stay where they began."""
     ran = [(n, m) for n, m, _ in seen.first.ran]
-    for name, p in [(n, m.p) for n, m in ran if isinstance(m, nn.modules.dropout._DropoutNd) and m.p > 0.9][:1]:
-        fix = f"p is the share that is dropped: {1 - p:.2g} keeps {p:.0%}."  # often what was meant to be kept
-        yield Fault("regularization", name, f"Dropout '{name}' drops {p:.0%}.", fix, certainty=0.85)
+    drops = [(n, m.p) for n, m in ran if isinstance(m, nn.modules.dropout._DropoutNd)]
+    for name, p in [one for one in (*drops, *(("F.dropout", p) for p in seen.first.dropped)) if one[1] > 0.9][:1]:
+        fix = f"p is the share that is dropped: {1 - p:.2g} keeps {100 * p:.4g}%."  # often what was meant to be kept
+        yield Fault("regularization", name, f"Dropout '{name}' drops {100 * p:.4g}%.", fix, certainty=0.85)
     for name in [n for n, m in ran if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.momentum == 0.0][:1]:
         message = f"{name} has a momentum of 0: its running averages stay where they began, and evaluation uses them."
         yield Fault("normalization", name, message, "Use the default momentum of 0.1.", certainty=0.9)
