@@ -81,7 +81,8 @@ def checkup(
             ``training_step``), and without that targets are made up that a linear map of the inputs gives.
         loss: ``loss(outputs, targets) -> scalar``; by default cross-entropy for integers, mean square for floats.
         optimizer: the optimizer over this model, or all of them: faults of it are looked for; it is not stepped.
-        data: the training examples, for faults: a DataLoader, a Dataset, or a pair (inputs, targets) like those given.
+        data: the training examples, for faults: a DataLoader, a Dataset, a pair (inputs, targets) like those given, or
+            a function that returns an iterator.
         step: ``step(model, optimizer, loss, x, y)``, the body of an unusual training loop, for faults.
         seconds: with an optimizer: CPU seconds in all, the time for trying changes included.
         forward: ``forward(model, batch) -> outputs``, for a model that is called in another way.

@@ -240,10 +240,11 @@ def _known(call: Call, data: Any, turned: bool) -> tuple[tuple[Any, Any] | None,
         data = _turned(data) if turned and tensors else data
         if tensors or (same_shapes(data[0], call.batch) and same_shapes(data[1], call.targets)):
             return (joined([data[0]], MOST), joined([data[1]], MOST)), None
-    if isfunction(data):
-        data = data()  # a generator
-    elif isinstance(data, Iterator) or not isinstance(data, Iterable | Dataset):
-        wanted = "a DataLoader, a Dataset or a pair (inputs, targets), to be read anew"
+    if generator := isfunction(data):
+        with suppress(Exception):  # what is no such function is refused below
+            data = iter(data())
+    if (isinstance(data, Iterator) and not generator) or not isinstance(data, Iterable | Dataset):
+        wanted = "a DataLoader, a Dataset, a pair (inputs, targets) or a function that returns an iterator"
         raise InputError(f"data={type(data).__name__}; give {wanted}.")
     if isinstance(data, DataLoader) and _in_order(data) and (count := len(data.sampler)) > MOST:  # type: ignore[arg-type]
         subset = Subset(data.dataset, torch.linspace(0, count - 1, MOST).long().tolist())
