@@ -107,14 +107,12 @@ _KEEPING: list[None] = []  # one for each that keeps memory at the moment
 
 @contextmanager
 def keeping_memory() -> Iterator[None]:
-    """What is freed meanwhile stays with the C library: getting pages anew takes a fifth to two thirds of the time.
+    """What is freed meanwhile stays with the C library: getting pages anew takes up to a fifth of the time.
 
     What glibc does by itself afterwards is what it does once a program has freed blocks of 32 MiB.
     """
-    set_option = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    if set_option is None:
-        yield
-        return
+    set_option: Any = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    set_option = set_option or (lambda name, value: None)
     trim, mmap = -1, -3  # the thresholds' numbers in malloc.h
     _KEEPING.append(None)
     try:

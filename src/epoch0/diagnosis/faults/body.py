@@ -254,10 +254,7 @@ def as_handed(
     """
     x, y, read = call.batch, call.targets, None
     if isinstance(x, tuple | list) and len(x) == 2 and not _comes_to_backward(call, optimizer, step):
-
-        def of_pair(model: nn.Module, optimizer: Any, loss: Any, pair: Any, _: Any) -> Any:
-            return step(model, optimizer, loss, *pair)
-
+        of_pair: OwnStep = lambda model, optimizer, loss, pair, _: step(model, optimizer, loss, *pair)  # noqa: E731
         if _comes_to_backward(call, optimizer, of_pair):  # two items of a loader, of which the model takes both
             if known is not None and not same_shapes(known[0], x):
                 known = (known, known[1]) if y is x[1] else None
