@@ -16,12 +16,8 @@ from epoch0.errors import InputError
 from epoch0.tracing.operations import MOVES, Args, Function, Kwargs, meaning
 
 _PRODUCTS = {"linear", "convolution", "product", "quotient"}
-_SUMS = {"sum", "negation", "average", "total", "repeat", "join", "pad", "place", "resample"}
-
-
-def is_affine(operation: str) -> bool:
-    """Whether it is affine where at most one factor depends on the input; each step is checked on points."""
-    return multiplies(operation) or meaning(operation).kind in MOVES | _SUMS
+# kinds that are affine beside those that multiply by constants; each step is checked on points
+AFFINE = MOVES | {"sum", "negation", "average", "total", "repeat", "join", "pad", "place", "resample"}
 
 
 def multiplies(operation: str) -> bool:
@@ -122,7 +118,7 @@ def functions_of(rule: Activation) -> tuple[Elementwise, Elementwise]:
     assert slopes is not None
     heights = rule.function(np.array(breaks))
     if breaks == (0.0,) and slopes in ((0.0, 1.0), (-1.0, 1.0)) and not heights.any():
-        return (_relu, _relu) if slopes[0] == 0 else (torch.abs, torch.abs)
+        return (torch.relu, torch.relu) if slopes[0] == 0 else (torch.abs, torch.abs)
     low, high = breaks[0] if slopes[0] == 0 else None, breaks[-1] if slopes[-1] == 0 else None
     clips = set(slopes) == {0.0, 1.0} and tuple(heights) == breaks
 
@@ -136,10 +132,6 @@ def functions_of(rule: Activation) -> tuple[Elementwise, Elementwise]:
         return value
 
     return run, lambda x: torch.where(x > 0, slopes[-1] * x, slopes[0] * x)
-
-
-def _relu(x: Tensor) -> Tensor:
-    return x.clamp_min(0.0)
 
 
 def largest_call(

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from epoch0.errors import InputError, check_finite, first_line, reworded
 from epoch0.networks import nonlinearities
-from epoch0.regions.network.operations import affine_call, fold_call, is_affine, largest_call, multiplies, refusal
+from epoch0.regions.network.operations import AFFINE, affine_call, fold_call, largest_call, multiplies, refusal
 from epoch0.regions.network.steps import Affine, Fold, Largest, Program, Step
 from epoch0.seeds import generator
 from epoch0.tracing.call import as_written
@@ -207,7 +207,7 @@ class _Reader(Calls):
         if kind == "largest":
             windows, shape = largest_call(name, args, kwargs, tuple(values.shape[1:]), self.where)
             return self._largest(windows, shape, values, name in ("amin", "min"))
-        if is_affine(name):
+        if kind in AFFINE or multiplies(name):
             return self._affine(func, name, args, kwargs, self.title)
         raise refusal(name, self.where)
 
