@@ -235,7 +235,14 @@ def signals(tape: Tape, layers: Sequence[Layer]) -> tuple[Callable[[], list[Sign
     shares: dict[int, float] = {}
 
     def look(node: int, tensor: Tensor) -> None:
-        seen[node] = _look(tensor)
+        values = tensor.detach().double()
+        flat = values.flatten(1) if values.dim() > 1 else values[:, None]
+        dead, norms, apart = float((flat == 0).all(dim=0).double().mean()), flat.norm(dim=1), math.nan
+        unit = flat[norms > 0] / norms[norms > 0, None]
+        if len(unit) > 1 and unit.shape[1] >= UNITS:
+            # a spread around the mean direction: no pair is formed, and nearly equal directions lose no digits
+            apart = float((unit - unit.mean(dim=0)).square().sum() / (len(unit) - 1))
+        seen[node] = Signals(float(flat.square().mean().sqrt()), apart, dead, math.nan)
 
     def share(node: int, low: float, high: float, tensor: Tensor) -> None:
         middle, half = (low + high) / 2, (high - low) / 2
@@ -248,13 +255,3 @@ def signals(tape: Tape, layers: Sequence[Layer]) -> tuple[Callable[[], list[Sign
 
     places = {node: partial(look, node) for node in nodes}
     return found, together(places, {node: partial(share, node, *ends) for node, ends in ranges.items()})
-
-
-def _look(values: Tensor) -> Signals:
-    flat = values.detach().double().flatten(1) if values.dim() > 1 else values.detach().double()[:, None]
-    dead, norms, apart = float((flat == 0).all(dim=0).double().mean()), flat.norm(dim=1), math.nan
-    unit = flat[norms > 0] / norms[norms > 0, None]
-    if len(unit) > 1 and unit.shape[1] >= UNITS:
-        # a spread around the mean direction: no pair is formed, and nearly equal directions lose no digits
-        apart = float((unit - unit.mean(dim=0)).square().sum() / (len(unit) - 1))
-    return Signals(float(flat.square().mean().sqrt()), apart, dead, math.nan)

@@ -35,8 +35,7 @@ ALONE = {
 }  # fmt: skip
 
 # Learned by heart: what the outputs know of the training examples, at least, of held-out ones, at most, and how many
-# these are, at least (none of 524 mended programs); an eighth of what is known is little, too. Of so many and more,
-# half of it is little after longer training. Then the messages.
+# these are, at least (none of 524 mended programs); an eighth of what is known is little, too, of MANY a half.
 BY_HEART, MANY = (0.15, 0.06, 60), 200
 REACHES_OUTPUTS = "See that everything the targets depend on reaches the outputs: positions, order, the last state."
 HEART = (
