@@ -244,7 +244,7 @@ def _known(call: Call, data: Any, turned: bool) -> tuple[tuple[Any, Any] | None,
         with suppress(Exception):  # what is no such function is refused below
             data = iter(data())
     if (isinstance(data, Iterator) and not generator) or not isinstance(data, Iterable | Dataset):
-        wanted = "a DataLoader, a Dataset, a pair (inputs, targets) or a function that returns an iterator"
+        wanted = "a DataLoader, a Dataset, a pair (inputs, targets) or a function that makes an iterator anew"
         raise InputError(f"data={type(data).__name__}; give {wanted}.")
     if isinstance(data, DataLoader) and _in_order(data) and (count := len(data.sampler)) > MOST:  # type: ignore[arg-type]
         subset = Subset(data.dataset, torch.linspace(0, count - 1, MOST).long().tolist())
