@@ -203,7 +203,7 @@ def test_a_rate_for_sums_goes_with_all_examples_of_a_step(rate: float, learns: b
 
 
 @pytest.mark.sample(2)
-@pytest.mark.parametrize(("count", "shuffled"), [(300, True), (300, False), (800, True), (800, False)])
+@pytest.mark.parametrize(("count", "shuffled"), [(800, True), (300, True), (300, False), (800, False)])
 def test_what_is_learned_by_heart_only_is_said(count, shuffled) -> None:
     """Inputs with the labels of others: the outputs come to know those in training, and no others."""
     torch.manual_seed(0)
