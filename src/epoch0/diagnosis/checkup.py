@@ -31,7 +31,7 @@ from epoch0.measure.gain import Gain
 from epoch0.results import first_names
 from epoch0.seeds import generator
 from epoch0.tracing.call import Call, Forward, described, parts
-from epoch0.tracing.guard import ChangesItself, unchanged
+from epoch0.tracing.guard import ChangesItself, keeping_memory, unchanged
 from epoch0.tracing.tape import tape
 
 DIRECTIONS = {0.004: 8, 0.008: 4}
@@ -43,6 +43,7 @@ BETTER = 0.1  # by so much the chance of training has to rise
 
 
 @checked
+@keeping_memory()
 def checkup(
     model: nn.Module,
     batch: Any,

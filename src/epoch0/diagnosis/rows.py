@@ -1,7 +1,7 @@
 """The rows of a checkup: each layer with what is carried to it and what it does alone, and its parts under it."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -15,7 +15,7 @@ from epoch0.diagnosis.result import LayerCheckup, PartCheckup
 from epoch0.diagnosis.verdict import COLLAPSED, SATURATED, CumulativeGain, Signs, cumulative_gain, estimate_phase
 from epoch0.measure.gain import Gain, gain_status, joined_gains, measure_gains
 from epoch0.measure.passes import Signals, Travel, signals
-from epoch0.tracing.graph import Op
+from epoch0.tracing.graph import FunctionCall, Op
 from epoch0.tracing.layers import Layer, NamedLayer, average_pools, averaged_over, labelled, layer_names, layers, places
 from epoch0.tracing.sizes import sum_of_squares
 from epoch0.tracing.tape import Change, Tape, together
@@ -209,18 +209,18 @@ def to_blame(rows: Sequence[LayerCheckup], cause: str, signs: Signs) -> tuple[st
 
 def _alone(ops: Sequence[Op], source: torch.Generator) -> tuple[dict[int, float], dict[int, Change]]:
     """Mean squared growth of a random tangent in each operation with one input, and a hook to measure it."""
-    calls: dict[int, list[tuple[int, Callable[..., Any]]]] = {}
+    calls: dict[int, list[tuple[int, FunctionCall, FunctionCall | None]]] = {}
     for op in ops:
         if op.call is not None and len(op.inputs) == 1:
-            calls.setdefault(op.inputs[0], []).append((op.outputs[0], op.call))
+            calls.setdefault(op.inputs[0], []).append((op.outputs[0], op.call, op.linear_part))
     found: dict[int, float] = {}
 
     def look(node: int, tensor: Tensor) -> None:
         v = torch.randn(tensor.shape, generator=source, dtype=tensor.dtype).to(tensor.device)
-        for output, call in calls[node]:
+        for output, call, linear in calls[node]:
             with suppress(RuntimeError), forward_ad.dual_level():  # no forward derivative, no number
-                made = call({node: forward_ad.make_dual(tensor.detach(), v)})
-                tangent = forward_ad.unpack_dual(made).tangent if isinstance(made, Tensor) else None
+                made = linear({node: v}) if linear else call({node: forward_ad.make_dual(tensor.detach(), v)})
+                tangent = made if linear else forward_ad.unpack_dual(made).tangent if isinstance(made, Tensor) else None
                 if tangent is not None:
                     found[output] = sum_of_squares(tangent) / tangent.numel() / (sum_of_squares(v) / v.numel())
 

@@ -7,7 +7,7 @@ or a branch that starts at zero gets its gradient in the second step only.
 
 import math
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
@@ -202,8 +202,9 @@ class _Probe:
         return {name: torch.add(w, direction[name], alpha=-rate) for name, w in weights.items()}
 
     def loss(self, weights: Weights, call: Call) -> float:
-        with torch.enable_grad():  # the loss is checked for its graph
+        with torch.enable_grad(), suppress(NotFinite):  # the loss is checked for its graph
             return float(call.loss(self.raw(weights, call)).detach())
+        return math.inf
 
 
 def steps(call: Call, seed: int = 0, quick: bool | None = None) -> dict[Optimizer, StepEffect]:
@@ -294,25 +295,25 @@ def _gradient(probe: _Probe, start: Weights, cost: _Cost | None = None) -> _Grad
 
 def _one_step(probe: _Probe, start: Weights, first: _Gradient, optimizer: Optimizer) -> StepEffect:
     direction, own = first.gradient, probe.squares
-    sizes = [_size(d, optimizer) for d in direction.values()]
+    sizes = [
+        (float(size.sum() if optimizer == "adam" else size.count_nonzero()), float(size.max()) if size.numel() else 0.0)
+        for size in map(torch.abs, direction.values())
+    ]
     reached = sum(moved for moved, _ in sizes) / sum(d.numel() for d in direction.values())
     updates = {n: math.sqrt(sum_of_squares(d) / own[n]) for n, d in direction.items() if own[n] > 0}
     step = StepEffect(optimizer, first.loss, reached, updates=updates)
     if not first.finite:
         return step
     alignment, held, pace = _response(probe, start, first, optimizer)
-    largest = _largest(probe, start, direction, first.loss, LADDER[optimizer][:: 3 if probe.costly else 1])
+    largest = _largest(probe, start, direction, first.loss, optimizer)
     step = replace(step, alignment=alignment, held=held, largest=largest)
     after = probe.moved(start, direction, USUAL[optimizer])
     still = any(largest <= (1e-3 if optimizer == "adam" else 0.0) for _, largest in sizes)
     if probe.costly and (not still or (optimizer == "adam" and alignment > 0)):  # a second look would tell little
-        try:
-            then_loss = probe.loss(after, probe.others or probe.seen)
-        except InputError:
-            then_loss = math.inf
+        then_loss = probe.loss(after, probe.others or probe.seen)
         change = math.log10(min(then_loss / first.held, 1e3)) if first.held > 0 and then_loss > 0 else 0.0
-        same: dict[str, Any] = {"second": alignment, "second_held": held, "second_pace": pace}
-        return replace(step, **same, change=change, finite=math.isfinite(then_loss))
+        step = replace(step, change=change, finite=math.isfinite(then_loss))
+        return replace(step, second=alignment, second_held=held, second_pace=pace)
     if not (then := _gradient(probe, after)).finite:
         return replace(step, second_held=None if held is None else 0.0, change=3.0)
     change = math.log10(max(then.held, 1e-12) / max(first.held, 1e-12)) if first.held > 0 else 0.0
@@ -321,13 +322,6 @@ def _one_step(probe: _Probe, start: Weights, first: _Gradient, optimizer: Optimi
     then.gradient.clear()
     second, held, pace = _response(probe, after, then, optimizer)
     return replace(step, second=second, second_held=held, second_pace=pace, change=change, finite=True)
-
-
-def _size(step: Tensor, optimizer: Optimizer) -> tuple[float, float]:
-    """Of one weight's step the share that moves times the weights, and the largest."""
-    size = step.abs()
-    moved = float(size.sum()) if optimizer == "adam" else int(size.count_nonzero())
-    return moved, float(size.max()) if size.numel() else 0.0
 
 
 def _response(probe: _Probe, at: Weights, found: _Gradient, optimizer: Optimizer) -> tuple[float, float | None, float]:
@@ -340,18 +334,17 @@ def _response(probe: _Probe, at: Weights, found: _Gradient, optimizer: Optimizer
     return alignment, known[1][0] if len(known) > 1 else None, pace / max(abs(found.loss), 1e-300)
 
 
-def _largest(probe: _Probe, start: Weights, direction: Weights, before: float, rates: list[float]) -> float:
+def _largest(probe: _Probe, start: Weights, direction: Weights, before: float, optimizer: Optimizer) -> float:
     """The largest rate at which the loss does not rise, by bisection: from there on it is taken to rise."""
+    rates = LADDER[optimizer][:: 3 if probe.costly else 1]
     low, high = -1, len(rates)
+    middle = sum(rate <= USUAL[optimizer] for rate in rates) - 1 if probe.costly else high // 2
     with torch.no_grad():
         while high - low > 1:
-            middle = (low + high) // 2
             probe.draws = 0  # the dropout of the loss before, or its noise would hide the step
-            try:
-                after = probe.loss(probe.moved(start, direction, rates[middle]), probe.seen)
-            except NotFinite:
-                after = math.inf
+            after = probe.loss(probe.moved(start, direction, rates[middle]), probe.seen)
             low, high = (middle, high) if after <= before * (1 + 1e-6) else (low, middle)
+            middle = (low + high) // 2
     return rates[low] if low >= 0 else 0.0
 
 

@@ -116,6 +116,14 @@ class Op:
         assert self.call is not None
         return FunctionCall(self.call.function, *self.meaning.replaced(self.call.args, self.call.kwargs, **new))
 
+    @property
+    def linear_part(self) -> FunctionCall | None:
+        """The call without its bias, where that is a linear map of its one input; else None."""
+        bias, one = self.given.get("bias"), self.call is not None and len(self.call.slots) == 1
+        if self.kind not in ("linear", "convolution") or not one or isinstance(bias, Slot):
+            return None
+        return self.call if bias is None else self.with_arguments(bias=torch.zeros_like(bias))
+
 
 def only_moves(op: Op) -> bool:
     """Whether this moves entries to other places and changes none."""
