@@ -130,7 +130,7 @@ def test_the_trial_is_on_where_it_is_quick(monkeypatch: pytest.MonkeyPatch, x: T
     assert by_default.trial is not None and by_default.trial_reason == "" and by_default.trial.steps == 3
     assert left_out.trial is None and left_out.trial_reason == "left out, as asked"
     assert {recipe.evidence for recipe in left_out.recipes.values()} == {"step 0"}
-    monkeypatch.setattr(sys.modules["epoch0.diagnosis.checkup"], "affordable", lambda seconds: None)
+    monkeypatch.setattr(sys.modules["epoch0.diagnosis.checkup"], "affordable", lambda *seconds: None)
     slow = checkup(net, x, y, remedies=False)
     assert slow.trial is None and "trial=True makes it all the same" in slow.trial_reason
     forced = checkup(net, x, y, trial=True, remedies=False)

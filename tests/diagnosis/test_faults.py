@@ -772,3 +772,18 @@ def test_what_a_tenth_blind_collection_showed(made: Callable[[], Any], step: Any
 def test_what_looks_like_it_and_is_sound(made: Callable[[], Any]) -> None:
     torch.manual_seed(0)
     assert not found(with_(*made(), adam, rate=0.01))
+
+
+def test_where_the_program_learns_the_usual_recipes_are_not_trained() -> None:
+    """Unless that is asked for; of one that does not learn it is told whether they would."""
+    torch.manual_seed(0)
+    reports = []
+    for rate, trial in ((1e-3, None), (1e-3, True), (1e-8, None)):
+        model = mlp()
+        given = {"optimizer": adam(model, rate), "data": (X, Y)}
+        reports.append(e0.checkup(model, X[:100], Y[:100], loss=F.cross_entropy, trial=trial, seconds=20, **given))
+    learns, asked, slow = reports
+    assert learns.trains and learns.trial is None and "itself was trained, and learns" in learns.trial_reason
+    assert learns.recipes["adam"].evidence == "step 0" and learns.recipes["yours"].evidence == "trial"
+    assert asked.trial is not None and asked.trial_reason == "" and asked.recipes["sgd"].evidence == "trial"
+    assert not slow.trains and slow.trial is not None and slow.recipes["adam"].trains

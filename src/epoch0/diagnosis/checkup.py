@@ -88,7 +88,7 @@ def checkup(
         seconds: with an optimizer: CPU seconds in all, the time for trying changes included.
         forward: ``forward(model, batch) -> outputs``, for a model that is called in another way.
         trial: whether copies are trained for a few steps, for a surer verdict. None: where that takes less than 20 CPU
-            seconds.
+            seconds, and no program was given that learns when it is trained itself.
         batches: an iterable of (inputs, targets), such as a DataLoader, for the trial; by default it uses the batch.
         batch_norm: for gains: ``"train"``: batch statistics, running ones stay; ``"eval"``: running statistics.
         directions: random directions a layer, >= 2; errors fall with the root. Default: 8; 4 or 2 where a pass is slow.
@@ -145,20 +145,19 @@ def checkup(
     if same := _same(call):
         remarks.append(f"{same[0].upper()}{same[1:]}: give about 100 different examples.")
 
-    def searched(recipes: dict[str, Recipe]) -> dict[str, Any]:
-        """The fields about faults of the program, and the recipes with its own beside those of the network."""
+    def searched() -> tuple[dict[str, Recipe], bool, dict[str, Any]]:
+        """The recipe of the program, whether those of the network tell nothing beside it, and fields about faults."""
         if program is None:
             asked = "Faults of the program: pass its optimizer=, and data= or step= if you have them."
-            return {"recipes": recipes, "not_examined": (asked,)}
+            return {}, False, {"not_examined": (asked,)}
         say("faults", 0.0)
         suspected = suspects(program)
         left = 0.0 if trial is False else max(seconds - (time.process_time() - started), seconds / 3)
         found = conclude(program, *suspected, left, say)
         seen = {"faults": found.faults, "not_examined": found.not_examined, "program": found.mending}
         several = len(program.optimizers) > 1 and step is not None
-        if several or program.untold or (program.lone and not program.blind):  # the loss is known to the body alone
-            recipes = {}
-        return {"recipes": recipes | assess_program(found, program.optimizers), **seen}
+        alone = several or program.untold or (program.lone and not program.blind)  # the loss is known to the body alone
+        return assess_program(found, program.optimizers), bool(alone), seen
 
     say("one step of each optimizer", 0.0)
     recipes: dict[str, Recipe]
@@ -169,9 +168,10 @@ def checkup(
             raise
         kinds = () if program.lone else OPTIMIZERS
         recipes = {kind: Recipe(kind, False, 0.01, 0.0, 0.0, str(unmeasured), "step 0", "fault") for kind in kinds}
-        notes = (*remarks, f"The layers could not be measured: {unmeasured}")
+        given = {"notes": (*remarks, f"The layers could not be measured: {unmeasured}"), **head}
         why_not = "the first step could not be measured"
-        return Checkup(**head, **searched(recipes), notes=notes, trial_reason=why_not)
+        yours, alone, of_program = searched()
+        return Checkup(**given, recipes=yours if alone else recipes | yours, **of_program, trial_reason=why_not)
     say("gains of the layers", 0.0)
     one = first["adam"]
     fewer, count = call, one.used  # a gain is a mean over examples and units
@@ -200,12 +200,15 @@ def checkup(
     except InputError as problem:  # a verdict needs the layers for the reason only
         remarks.append(f"The layers could not be measured: {problem}")
     pruning_forecast = None if sparsity is None else forecast_pruning(call, sparsity, batch_norm)
-    length, why_not, done = None, "left out, as asked", None
-    if trial is not False:
-        length = affordable(one.seconds * max(1.0, min(64, call.examples) / max(one.examples, 1)) * 1.2)
-        length = length or (LENGTHS[-1] if trial else None)
-        wanted = "trial=True makes it all the same"
-        why_not = "" if length else f"left out: it would take more than {SECONDS:.0f} CPU seconds; {wanted}"
+    length, why_not, done, wanted = None, "left out, as asked", None, "trial=True makes it all the same"
+    yours, alone, of_program = searched()
+    if trial is None and any(recipe.trains for recipe in yours.values()):
+        why_not = f"left out: your program itself was trained, and learns; {wanted}"
+    elif trial is not False:
+        most = SECONDS if program is None else max(0.0, min(SECONDS, seconds - (time.process_time() - started)))
+        a_step = one.seconds * max(1.0, min(64, call.examples) / max(one.examples, 1)) * 1.2
+        length = affordable(a_step, most) or (LENGTHS[-1] if trial else None)
+        why_not = "" if length else f"left out: it would take more than {most:.0f} CPU seconds; {wanted}"
     if length is not None:
         say("trial", 0.0)
         try:
@@ -220,7 +223,7 @@ def checkup(
     if done is None and call.targets is not None and not all(recipe.trains for recipe in recipes.values()):
         signs = dataclasses.replace(signs, constant_loss=constant_loss(call))
         recipes = {optimizer: assess(first[optimizer], signs, done) for optimizer in OPTIMIZERS}
-    trains = any(recipe.trains for recipe in recipes.values())
+    trains = any(recipe.trains for recipe in (recipes | yours).values())
     tried = []
     if not trains and remedies is None and done is None and one.seconds > SHORT:
         remarks.append("No remedy was tried: without a trial that takes longer than the rest; see remedies=True.")
@@ -228,16 +231,15 @@ def checkup(
         say("remedies", 0.0)
         tried = try_remedies(call, recipes, done, batch_norm, seed)
     worst = max(recipes.values(), key=lambda recipe: recipe.probability)
-    of_program = searched(recipes)
+    judged = yours if alone else recipes | yours
     kept, blame = {"backward": signs.backward, "forward": signs.forward}, None
     if rows is not None:
         kept = rows.kept(one.updates, recipes["adam"].learning_rate)
         blame = None if trains else to_blame(kept["layers"], worst.cause, signs)
         remarks = notes_of(rows.gains, kept["layers"], remarks)
     more: dict[str, Any] = {"remedies": tuple(tried), "notes": tuple(remarks), "trial": done, "trial_reason": why_not}
-    judged = of_program["recipes"]  # none where the loop body alone knows the loss
     more["advice"] = tuple(advice(judged, tried)) if judged and "yours" not in judged else ()
-    return Checkup(**head, **of_program, **kept, **more, blame=blame, pruning_forecast=pruning_forecast)
+    return Checkup(**head, recipes=judged, **of_program, **kept, **more, blame=blame, pruning_forecast=pruning_forecast)
 
 
 LAYERS_ONLY = (

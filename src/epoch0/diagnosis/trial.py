@@ -90,10 +90,9 @@ class TrialResult:
         return [run for run in self.runs if run.optimizer == optimizer]
 
 
-def affordable(seconds_a_step: float) -> int | None:
-    """How many steps a trial can have, None if even the shortest would take too long."""
-    runs = sum(map(len, RATES.values()))
-    return next((steps for steps in LENGTHS if steps * runs * seconds_a_step <= SECONDS), None)
+def affordable(seconds_a_step: float, most: float = SECONDS) -> int | None:
+    """How many steps a trial of at most so many seconds can have, None if even the shortest would take too long."""
+    return next((n for n in LENGTHS if n * sum(map(len, RATES.values())) * seconds_a_step <= most), None)
 
 
 def trial(

@@ -53,8 +53,7 @@ class Angles:
     def slope(self, angle: Array) -> Array:  # by t
         if np.isinf(self.width):
             return np.full(angle.shape, math.pi / 2)
-        rate = 1 / np.hypot(angle, self.width) + 1 / np.hypot(math.pi - angle, self.width)
-        return np.asarray(self._reach / rate)
+        return np.asarray(self._reach / (1 / np.hypot(angle, self.width) + 1 / np.hypot(math.pi - angle, self.width)))
 
     def to_angle(self, t: Array) -> Array:
         if np.isinf(self.width):
