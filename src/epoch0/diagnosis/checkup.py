@@ -171,7 +171,7 @@ def checkup(
         given = {"notes": (*remarks, f"The layers could not be measured: {unmeasured}"), **head}
         why_not = "the first step could not be measured"
         yours, alone, of_program = searched()
-        return Checkup(**given, recipes=yours if alone else recipes | yours, **of_program, trial_reason=why_not)
+        return Checkup(**given, recipes=yours if alone else yours | recipes, **of_program, trial_reason=why_not)
     say("gains of the layers", 0.0)
     one = first["adam"]
     fewer, count = call, one.used  # a gain is a mean over examples and units
@@ -203,7 +203,7 @@ def checkup(
     length, why_not, done, wanted = None, "left out, as asked", None, "trial=True makes it all the same"
     yours, alone, of_program = searched()
     if trial is None and any(recipe.trains for recipe in yours.values()):
-        why_not = f"left out: your program itself was trained, and learns; {wanted}"
+        why_not = f"left out, as your program itself was trained, and learns; {wanted}"
     elif trial is not False:
         most = SECONDS if program is None else max(0.0, min(SECONDS, seconds - (time.process_time() - started)))
         a_step = one.seconds * max(1.0, min(64, call.examples) / max(one.examples, 1)) * 1.2
@@ -231,7 +231,7 @@ def checkup(
         say("remedies", 0.0)
         tried = try_remedies(call, recipes, done, batch_norm, seed)
     worst = max(recipes.values(), key=lambda recipe: recipe.probability)
-    judged = yours if alone else recipes | yours
+    judged = yours if alone else yours | recipes
     kept, blame = {"backward": signs.backward, "forward": signs.forward}, None
     if rows is not None:
         kept = rows.kept(one.updates, recipes["adam"].learning_rate)
