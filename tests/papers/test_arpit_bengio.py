@@ -552,7 +552,7 @@ def test_drawn_widths_are_uniform_whole_numbers_about_the_mean() -> None:
         variation, drawn = spec.variation, np.array([depth.network(spec, index).widths for index in range(200)])
         assert drawn.min() >= 1000 - variation and drawn.max() <= 1000 + variation
         if variation == 1:
-            counts = np.unique_counts(drawn).counts
+            counts = np.unique(drawn, return_counts=True)[1]
             assert len(counts) == 3 and stats.chisquare(counts).pvalue > 1e-4
         else:
             assert stats.kstest((drawn.ravel() - 1000) / variation, stats.uniform(-1, 2).cdf).pvalue > 1e-4
