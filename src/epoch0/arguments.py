@@ -323,7 +323,7 @@ def _kind(hint: Any, more: tuple[Any, ...] = ()) -> Kind | None:
         return Kind("True or False", lambda v: isinstance(v, bool | np.bool_))
     if hint in (int, float):
         return _Number(hint is int, within or Within())
-    if base is np.ndarray or hint is np.ndarray:
+    if np.ndarray in (base, hint) or base is typing.get_origin(NDArray[Any]):  # its own origin from numpy 2.5 on
         return _Numbers(np.ndarray, within, finite=False)
     sort = base or hint
     if sort is collections.abc.Callable:
