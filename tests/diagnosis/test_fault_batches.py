@@ -229,6 +229,21 @@ def test_sound_programs(name: str) -> None:
     assert report.program.own.untold == untold == any("reads no targets" in line for line in report.not_examined)
 
 
+def test_of_one_example_with_a_target_a_place_the_places_are_the_examples() -> None:
+    """A graph or a text in a batch of one: there is nothing else that it could be told from."""
+    loss = lambda o, t: F.cross_entropy(o.flatten(0, 1), t.flatten())  # noqa: E731
+    x, y, found = X[None, :200], Y[None, :200], []
+    for rate in (3e-3, 1e-9):
+        torch.manual_seed(0)
+        model = mlp()
+        report = e0.checkup(model, x, y, loss=loss, optimizer=adam(model, rate), data=DataLoader(TensorDataset(x, y)))
+        assert report.notes[0] == "The second dimension of the batch is read as that of the examples."
+        found.append(report)
+    sound, slow = found
+    assert sound.trains and not sound.faults and sound.program is not None and sound.program.own.known > 0.12
+    assert not slow.trains and slow.faults[0].kind == "learning rate"
+
+
 class Kept(set):
     """Copies of it are itself: what a loop body closes over is copied."""
 

@@ -132,14 +132,15 @@ class Call:
         """The same call with the examples first, where the model takes (length, examples, ...), and so do its targets.
 
         That it does is seen by what changes with what: places along the length change others, examples do not. All of
-        its recurrent layers and attention say ``batch_first=False``.
+        its recurrent layers and attention say ``batch_first=False``. Of one example, a graph, they are the places.
         """
         batch, targets = self.batch, self.targets
         places = isinstance(batch, Tensor) and isinstance(targets, Tensor) and min(batch.dim(), targets.dim()) > 1
         orders = [module.batch_first for module in self.model.modules() if hasattr(module, "batch_first")]
-        if self.forward is not None or self.asks or not places or not orders or any(orders):
+        if self.forward is not None or self.asks or not places or targets.shape[:2] != batch.shape[:2]:
             return self
-        if targets.shape[:2] != batch.shape[:2] or 1 in batch.shape[:2]:
+        many = len(batch) > 1 or batch.shape[1] < 4 or (batch.dim() != 3 and batch.is_floating_point())
+        if many and (not orders or any(orders) or 1 in batch.shape[:2]):
             return self
 
         def changes(dim: int) -> bool:
@@ -152,12 +153,12 @@ class Call:
         first = False
         with unchanged(self.model), torch.no_grad(), suppress(Exception):  # outputs may be no row a place
             self.model.eval()
-            first = changes(0) and not changes(1)
+            first = not many or (changes(0) and not changes(1))
         if not first:
             return self
         criterion = None if self.criterion is None else _of_turned(self.criterion)
         batch, targets, notes = batch.transpose(0, 1), targets.transpose(0, 1), (*self.notes, LENGTH_FIRST)
-        return Call(self.model, batch, targets, len(batch), True, notes, criterion, _with_examples_first(results=True))
+        return Call(self.model, batch, targets, len(batch), many, notes, criterion, _with_examples_first(results=True))
 
     def divided(self) -> "Call":
         """The same call, no longer to be split where the model or its loss takes all of the examples and not half.
@@ -453,7 +454,7 @@ def mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     return other
 
 
-LENGTH_FIRST = "The batch is read as (length, examples, ...)."
+LENGTH_FIRST = "The second dimension of the batch is read as that of the examples."
 
 
 def _second(batch: Any, targets: Any) -> bool:

@@ -151,7 +151,7 @@ def _finite(batch: Any, targets: Any, loss: Any) -> tuple[Any, Any, Fault | None
 def apart(call: Call, data: Any = None) -> Call:
     """The call with its examples along the dimension where they can be separated: the first, or the second."""
     loaded = isinstance(data, DataLoader | Dataset)  # what comes from these has the examples first
-    return (call if loaded else call.examples_first()).divided()
+    return (call if loaded and call.examples > 1 else call.examples_first()).divided()
 
 
 def own_optimizers(model: Any) -> list[torch.optim.Optimizer]:
