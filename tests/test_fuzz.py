@@ -266,8 +266,9 @@ def test_every_public_name_has_a_call() -> None:
 def test_the_calls_work(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     arguments, around = CALLS[name](), streams()
-    PUBLIC[name](**arguments)
+    made = PUBLIC[name](**arguments)
     assert streams() == around  # builders of networks and constructions too
+    getattr(made, "close", lambda: None)()  # a store's file
 
 
 def safe(value: Any) -> str:

@@ -156,6 +156,7 @@ def test_changing_a_copy_leaves_the_model_alone() -> None:
     assert torch.equal(model(x), expected)
 
 
+@pytest.mark.filterwarnings("ignore:Guards may run slower")  # of Python 3.13.0
 @pytest.mark.parametrize("backend", ["eager", pytest.param("aot_eager", marks=pytest.mark.slow)])
 def test_compiled(backend: str) -> None:
     (x, y), masks = batch(), some_masks()

@@ -585,7 +585,7 @@ def exported() -> Any:
         (lambda: (Transformer(), {"input_ids": IDS, "labels": IDS + VOCABULARY}), "out of bounds|out of range"),
     ],
 )  # fmt: skip
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:.torch.jit:FutureWarning")
 def test_what_is_refused_in_one_line(make: Callable[[], Any], message: str) -> None:
     model, batch, *rest = make()
     with pytest.raises(InputError, match=message) as caught:

@@ -324,7 +324,8 @@ def test_backward_hooks_of_all_modules_are_set_aside_and_come_back(kind: str) ->
     hook = getattr(nn.modules.module, f"register_module_full_backward_{kind}")(lambda *_: seen.append("called"))
     try:
         hooked = gain(model, x)
-        assert hooked.layers == plain.layers and (hooked.chi_backward == plain.chi_backward).all() and not seen
+        same = repr(hooked.layers) == repr(plain.layers)  # from Python 3.13 on a NaN makes them differ
+        assert same and (hooked.chi_backward == plain.chi_backward).all() and not seen
         model(x.requires_grad_()).sum().backward()
         assert seen
     finally:

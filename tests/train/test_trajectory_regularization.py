@@ -289,6 +289,7 @@ def test_first_batch_through_recomputed_activations_sets_the_original_length() -
 
 
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # torch's own, inside dynamo
+@pytest.mark.filterwarnings("ignore:Guards may run slower")
 @pytest.mark.parametrize("begun", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_compiled_whole_it_gives_the_same(begun: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     # dynamo cannot follow the type checker of the tests
