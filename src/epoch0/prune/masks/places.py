@@ -30,7 +30,7 @@ class Masked(nn.Module):
         # the same selection by an operation that is not slow on booleans; flat, as gradients of matrices in a stack
         # come transposed, which it is slow on
         flat, mask = (each.flatten() if each.dim() == 2 else each for each in (weight, self.mask))
-        kept = mask.view(torch.uint8).to(weight.dtype)
+        kept = mask.to(torch.uint8).to(weight.dtype)  # view has no rule for stacks before torch 2.13
         return cast(Tensor, torch.ops.aten.threshold_backward(flat, kept, 0.5)).view(weight.shape)
 
     def right_inverse(self, weight: Tensor) -> Tensor:
