@@ -202,7 +202,7 @@ def checkup(
     pruning_forecast = None if sparsity is None else forecast_pruning(call, sparsity, batch_norm)
     length, why_not, done, wanted = None, "left out, as asked", None, "trial=True makes it all the same"
     yours, alone, of_program = searched()
-    if trial is None and any(recipe.trains for recipe in yours.values()):
+    if trial is None and any(recipe.trains and recipe.evidence == "trial" for recipe in yours.values()):
         why_not = f"left out, as your program itself was trained, and learns; {wanted}"
     elif trial is not False:
         most = SECONDS if program is None else max(0.0, min(SECONDS, seconds - (time.process_time() - started)))
