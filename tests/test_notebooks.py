@@ -54,6 +54,7 @@ def test_results_that_draw_have_their_picture_inline() -> None:
     for shown in (plane, diagram, watch):
         page = shown._repr_html_()
         assert page.startswith("<pre>") and str(shown).splitlines()[0][:20] in page
+        assert repr(shown) == str(shown)  # what a Python prompt shows, no arrays
         assert picture(page)[:8] == b"\x89PNG\r\n\x1a\n" and len(picture(page)) > 5_000
 
 

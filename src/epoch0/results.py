@@ -43,6 +43,7 @@ class Result(Shown):
     columns: ClassVar[tuple[str, ...] | None] = None
 
     def __init_subclass__(cls) -> None:
+        cls.__repr__ = vars(cls).get("__repr__", cls.__str__)  # type: ignore[method-assign]
         methods_checked(cls)
 
     def rows(self) -> list[dict[str, Any]]:

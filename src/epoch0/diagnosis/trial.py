@@ -9,7 +9,7 @@ import copy
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import repeat
 from typing import Any
@@ -51,7 +51,7 @@ class Run:
     optimizer: Optimizer  #: ``"adam"`` or ``"sgd"`` (with momentum 0.9)
     rate: float  #: its learning rate
     #: of each step's batch, before the step, of one example where the loss is a sum; they end where one is not finite
-    losses: tuple[float, ...]
+    losses: tuple[float, ...] = field(repr=False)
     #: share of pairs of held-out examples whose loss is lower with their own targets than exchanged, at the end;
     #: None without held-out examples or where the loss is the model's own
     known: float | None

@@ -10,7 +10,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -38,9 +38,8 @@ LOOKS = 8  # how often in a training it is measured what the outputs know
 class Trained:
     """The training of a program for a few steps."""
 
-    # steps, and the measure after them; NaN where it is no number
-    curve: tuple[tuple[int, float], ...]
-    losses: tuple[float, ...]  # of each step, as the loop computes them; they end where one is not finite
+    curve: tuple[tuple[int, float], ...] = field(repr=False)  # steps, and the measure after them, NaN if it is none
+    losses: tuple[float, ...] = field(repr=False)  # of each step of the loop; they end where one is not finite
     held: float | None  # the share at the end for examples that were held out; None without
     seconds: float  # CPU seconds
     rate: float = 1.0  # the learning rate at the end over that at the start
