@@ -28,8 +28,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 LINES = ("-", "--", "-.", ":")
-BOUND = "#666666"
-"""The grey of bounds."""
+BOUND = "#666666"  # the grey of bounds
 
 
 @contextmanager

@@ -38,8 +38,7 @@ USUAL: dict[Optimizer, float] = {"adam": 1e-3, "sgd": 1e-2}  # the rate of the f
 COSTLY = 0.05
 """CPU seconds of a forward and backward pass from which derivatives along a step are taken from differences."""
 
-FEW = 32
-"""Examples of the batch that do where a pass takes so long; half of them are held out of the step."""
+FEW = 32  # examples of the batch that do where a pass takes so long; half of them are held out of the step
 
 AN_OPERATION, A_VALUE, A_FLOP = 7e-6, 7e-10, 1.6e-11
 """CPU seconds of each in one thread, fitted to the passes of 35 networks: within a factor of 2 for most of them.

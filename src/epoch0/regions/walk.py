@@ -18,14 +18,10 @@ Complex = TypeVar("Complex", bound=Lines | Plane)  # a partition: its rows are p
 Part = tuple[Any, Tensor]  # of a partition, and the rows it has there
 Values = dict[int, Tensor]  # of the slots of a program
 
-BLOCK = 96 << 20
-"""Bytes of the tensors carried at a time: a few times what a processor's cache holds."""
-LEVELS = 8
-"""Blocks that are held together, about: those of the pieces that a piece is a piece of."""
-_HAT = 5
-"""What an element costs that is added for a bend, in those of a product."""
-_CACHE = 1 << 17
-"""Numbers that a step reads at a time: they stay in the cache."""
+BLOCK = 96 << 20  # bytes of the tensors carried at a time: a few times what a processor's cache holds
+LEVELS = 8  # blocks that are held together, about: those of the pieces that a piece is a piece of
+_HAT = 5  # what an element costs that is added for a bend, in those of a product
+_CACHE = 1 << 17  # numbers that a step reads at a time: they stay in the cache
 MEMORY = 2e9
 """Bytes that a partition may take if the user does not say."""
 

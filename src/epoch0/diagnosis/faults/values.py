@@ -78,11 +78,18 @@ def classes(seen: Evidence, targets: Tensor) -> Iterator[Fault]:
 
 
 def examples_alike(seen: Evidence, inputs: Tensor) -> Iterator[Fault]:
-    """Inputs that are all the same; classes that come one after the other."""
-    targets, one = seen.targets, bool((inputs == inputs[:1]).all()) if inputs.dim() else False
-    if one and len(inputs) > 1 and targets is not None and not bool((targets == targets[:1]).all()):
-        message, fix = f"All {len(inputs)} inputs are the same.", "Look at how the inputs are read."
-        yield Fault("data", "inputs", message, fix, certainty=CERTAIN)
+    """Inputs that are the same, all of them or most; classes that come one after the other."""
+    targets = seen.targets
+    if targets is not None and inputs.dim() and 1 < len(inputs) == len(targets):
+        usual = inputs.median(0).values  # that of most, where most are the same
+        alike = (inputs == usual).reshape(len(inputs), -1).all(1)
+        share, same = float(alike.double().mean()), targets[alike]
+        many = share == 1 or (share > 0.5 and len(inputs) >= 20 and usual.numel() >= 16)
+        if many and bool((same != same[:1]).any()):
+            zero = share < 1 and not bool(usual.any())
+            message = f"{share:.0%} of {len(inputs)} inputs are the same{' and zero' * zero}, their targets are not."
+            fix = f"Look at how the inputs are read{', and divide whole numbers as floats' * zero}."
+            yield Fault("input scale" if zero else "data", "inputs", message, fix, certainty=CERTAIN)
     if not seen.ordered or targets is None or targets.is_floating_point() or targets.dim() != 1 or len(targets) < 8:
         return
     follow, chance = float((targets[1:] == targets[:-1]).double().mean()), _alike(targets)

@@ -27,8 +27,7 @@ from epoch0.tracing import operations
 from epoch0.tracing.call import mapped, parts
 from epoch0.tracing.guard import bare
 
-LARGEST = 64
-"""Powers of two up to which numbers are left as they are."""
+LARGEST = 64  # powers of two up to which numbers are left as they are
 
 
 class Absolute(operations.Calls):
