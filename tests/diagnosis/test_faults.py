@@ -18,7 +18,25 @@ from epoch0.diagnosis.faults.changes import CHANGES
 from epoch0.diagnosis.faults.mend import Mending, Tried, ranked
 from epoch0.diagnosis.faults.program import Trained, UserProgram
 from epoch0.errors import InputError
-from fault_programs import BROKEN, SOUND, TRIED, Neighbours, Program, X, Y, adam, cut, mlp, sgd, with_
+from fault_programs import (
+    BROKEN,
+    NEXT,
+    SOUND,
+    TOKENS,
+    TRIED,
+    VALUES,
+    Neighbours,
+    Program,
+    Reader,
+    X,
+    Y,
+    adam,
+    cut,
+    mlp,
+    sgd,
+    tokens_loss,
+    with_,
+)  # fmt: skip
 
 
 def found(program: Program, seconds: float = 0.0, **more: Any) -> tuple[Fault, ...]:
@@ -45,6 +63,26 @@ def test_cross_entropy_by_hand_needs_its_softmax() -> None:
     loss = lambda o, t: -(t * o.log()).sum(1).mean()  # noqa: E731
     program = with_(mlp(nn.Softmax(1)), X, F.one_hot(Y, 10).float(), loss, sgd, rate=0.05)
     assert [fault.kind for fault in found(program)] == ["loss"]
+
+
+def test_a_view_of_the_targets_makes_no_table_and_a_softmax_at_each_place_no_other_order() -> None:
+    torch.manual_seed(0)
+    for viewed, kinds in ((True, []), (False, ["shapes"])):
+        loss = lambda o, t, viewed=viewed: ((o - (t.view_as(o) if viewed else t)) ** 2).mean()  # noqa: E731
+        assert [fault.kind for fault in found(with_(mlp(ends=1), X, VALUES[:, 0], loss))][:1] == kinds
+    softmax = found(with_(nn.Sequential(Reader(True), nn.Softmax(2)), TOKENS, NEXT, tokens_loss))
+    assert [fault.kind for fault in softmax] == ["output activation"]
+
+
+@pytest.mark.parametrize(("value", "kind"), [(0.0, "input scale"), (0.3, "data")])
+def test_most_inputs_are_the_same(value: float, kind: str) -> None:
+    """As pixels are that were divided by 255 as whole numbers; where their targets are the same too it is no fault."""
+    torch.manual_seed(0)
+    rows = torch.arange(len(X)) % 5 > 0
+    x = X.masked_fill(rows[:, None], value)
+    faults = {fault.kind: fault.message for fault in found(with_(mlp(), x, Y))}
+    assert faults[kind].startswith("80% of 500 inputs are the same")
+    assert not found(with_(mlp(), x, Y.masked_fill(rows, 0)))
 
 
 class Gated(nn.Module):

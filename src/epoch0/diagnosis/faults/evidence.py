@@ -109,9 +109,9 @@ class _Broadcasts(Calls):
 
     def call(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
         two, made = [a for a in args[:2] if isinstance(a, Tensor)], func(*args, **kwargs)
-        if {tuple(a.shape) for a in two} == self.shapes:
-            pairs = two[0].data_ptr() == two[1].data_ptr() or (isinstance(made, Tensor) and made.dtype == torch.bool)
-            if not pairs:  # a table that is meant compares all with themselves
+        if {tuple(a.shape) for a in two} == self.shapes and isinstance(made, Tensor) and made.dtype != torch.bool:
+            table = made.dim() == 0 or tuple(made.shape) == (len(two[0]), len(two[0]))  # or what a loss makes of it
+            if table and two[0].data_ptr() != two[1].data_ptr():  # one that is meant compares all with themselves
                 self.found.append(name)
         return made
 

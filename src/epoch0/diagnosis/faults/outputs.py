@@ -221,7 +221,7 @@ def classes_read_elsewhere(reach: Reach) -> Iterator[Fault]:
         if (right := reach.right(10.0, dim)) is not None:
             end = SOFTMAXES.get(reach.last.name)
             costs.append(float(reach.score(right if end is None else end(right, dim))))
-    if costs and min(costs) > 0.5 * reach.constant > 0:
+    if costs and min(costs) > max(0.5 * reach.constant, 1.01 * reach.through) > 0:
         message = f"Right answers at all places have a loss of {min(costs):.3g}, one answer for all has "
         message += f"{reach.constant:.3g}: the loss reads the outputs in another order."
         fix = "Move classes to the end before a reshape: outputs.movedim(1, -1).reshape(-1, classes)."
