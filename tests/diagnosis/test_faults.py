@@ -76,13 +76,13 @@ def test_a_view_of_the_targets_makes_no_table_and_a_softmax_at_each_place_no_oth
 
 @pytest.mark.parametrize(("value", "kind"), [(0.0, "input scale"), (0.3, "data")])
 def test_most_inputs_are_the_same(value: float, kind: str) -> None:
-    """As pixels are that were divided by 255 as whole numbers; where their targets are the same too it is no fault."""
+    """As pixels are that were divided by 255 as whole numbers; rare events after many zeros are no fault."""
     torch.manual_seed(0)
     rows = torch.arange(len(X)) % 5 > 0
     x = X.masked_fill(rows[:, None], value)
     faults = {fault.kind: fault.message for fault in found(with_(mlp(), x, Y))}
     assert faults[kind].startswith("80% of 500 inputs are the same")
-    assert not found(with_(mlp(), x, Y.masked_fill(rows, 0)))
+    assert not found(with_(mlp(), x, Y.masked_fill(rows & (torch.arange(len(X)) % 25 > 0), 0)))
 
 
 class Gated(nn.Module):

@@ -25,8 +25,7 @@ WIDTH = 160  # columns of a table that is printed as text
 GAP = 2  # spaces between columns
 NAME_WIDTH = 36  # names of layers longer than this are folded,
 LEAST_NAME = 28  # and those longer than this before a column goes
-ROWS = 40
-"""Rows up to which all parts are shown; of more blocks equal ones are shown once."""
+ROWS = 40  # rows up to which all parts are shown; of more blocks equal ones are shown once
 
 LEGEND = (
     "Tangent and gradient: norms carried from the input and back from the loss. Local χ: what fresh directions become "

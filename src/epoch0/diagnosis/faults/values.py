@@ -81,12 +81,13 @@ def examples_alike(seen: Evidence, inputs: Tensor) -> Iterator[Fault]:
     """Inputs that are the same, all of them or most; classes that come one after the other."""
     targets = seen.targets
     if targets is not None and inputs.dim() and 1 < len(inputs) == len(targets):
-        usual = inputs.median(0).values  # that of most, where most are the same
-        alike = (inputs == usual).reshape(len(inputs), -1).all(1)
-        share, same = float(alike.double().mean()), targets[alike]
-        many = share == 1 or (share > 0.5 and len(inputs) >= 20 and usual.numel() >= 16)
-        if many and bool((same != same[:1]).any()):
-            zero = share < 1 and not bool(usual.any())
+        alike = (inputs == inputs.median(0).values).reshape(len(inputs), -1).all(1)  # as most are, if most are the same
+        share = float(alike.double().mean())
+        many = share == 1 or (share > 0.5 and len(inputs) >= 20 and inputs[0].numel() >= 16)
+        # rare events in a series that is mostly zero are few among the targets of the zeros, too
+        spread = [t.to(torch.complex128).var(0).sum() for t in (targets[alike], targets)] if many else [0, 0]
+        if 2 * spread[0] > spread[1] > 0:
+            zero = share < 1 and not bool(inputs[alike].any())
             message = f"{share:.0%} of {len(inputs)} inputs are the same{' and zero' * zero}, their targets are not."
             fix = f"Look at how the inputs are read{', and divide whole numbers as floats' * zero}."
             yield Fault("input scale" if zero else "data", "inputs", message, fix, certainty=CERTAIN)
