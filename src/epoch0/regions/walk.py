@@ -22,8 +22,7 @@ BLOCK = 96 << 20  # bytes of the tensors carried at a time: a few times what a p
 LEVELS = 8  # blocks that are held together, about: those of the pieces that a piece is a piece of
 _HAT = 5  # what an element costs that is added for a bend, in those of a product
 _CACHE = 1 << 17  # numbers that a step reads at a time: they stay in the cache
-MEMORY = 2e9
-"""Bytes that a partition may take if the user does not say."""
+MEMORY = 2e9  # bytes that a partition may take if the user does not say
 
 
 def check_fits(program: Program, memory: float) -> None:

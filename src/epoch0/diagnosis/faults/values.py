@@ -81,13 +81,14 @@ def examples_alike(seen: Evidence, inputs: Tensor) -> Iterator[Fault]:
     """Inputs that are the same, all of them or most; classes that come one after the other."""
     targets = seen.targets
     if targets is not None and inputs.dim() and 1 < len(inputs) == len(targets):
-        alike = (inputs == inputs.median(0).values).reshape(len(inputs), -1).all(1)  # as most are, if most are the same
+        rows = inputs.reshape(len(inputs), -1)
+        alike = (rows == rows[rows.sum(1).median(0).indices]).all(1)  # as most are, if most are the same
         share = float(alike.double().mean())
-        many = share == 1 or (share > 0.5 and len(inputs) >= 20 and inputs[0].numel() >= 16)
+        many = share == 1 or (share > 0.5 and len(rows) >= 20 and rows.shape[1] >= 16)
         # rare events in a series that is mostly zero are few among the targets of the zeros, too
         spread = [t.to(torch.complex128).var(0).sum() for t in (targets[alike], targets)] if many else [0, 0]
         if 2 * spread[0] > spread[1] > 0:
-            zero = share < 1 and not bool(inputs[alike].any())
+            zero = share < 1 and not bool(rows[alike].any())
             message = f"{share:.0%} of {len(inputs)} inputs are the same{' and zero' * zero}, their targets are not."
             fix = f"Look at how the inputs are read{', and divide whole numbers as floats' * zero}."
             yield Fault("input scale" if zero else "data", "inputs", message, fix, certainty=CERTAIN)
