@@ -25,7 +25,7 @@ from epoch0.results import Shown
 from epoch0.tracing.call import Call, as_written, mapped, parts
 from epoch0.tracing.guard import same_noise, unchanged
 from epoch0.tracing.loss import number_of, scalar_loss
-from epoch0.tracing.operations import Calls, meaning
+from epoch0.tracing.operations import MOVES, Calls, meaning
 from epoch0.tracing.sizes import dense
 
 DRAW_SMALLER = "Draw smaller weights: epoch0.initialize(model, x=x)."
@@ -101,7 +101,7 @@ class Pass:
 
 
 class _Broadcasts(Calls):
-    """Records where a column and a row of all examples broadcast to a table of each with each."""
+    """Records where a column and a row of all examples make a table; not a view of one as the other, or a product."""
 
     def __init__(self, count: int, found: list[str]) -> None:
         super().__init__()
@@ -109,9 +109,9 @@ class _Broadcasts(Calls):
 
     def call(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
         two, made = [a for a in args[:2] if isinstance(a, Tensor)], func(*args, **kwargs)
-        if {tuple(a.shape) for a in two} == self.shapes and isinstance(made, Tensor) and made.dtype != torch.bool:
-            table = made.dim() == 0 or tuple(made.shape) == (len(two[0]), len(two[0]))  # or what a loss makes of it
-            if table and two[0].data_ptr() != two[1].data_ptr():  # one that is meant compares all with themselves
+        if {tuple(a.shape) for a in two} == self.shapes and meaning(name).kind not in {*MOVES, "linear"}:
+            pairs = two[0].data_ptr() == two[1].data_ptr() or (isinstance(made, Tensor) and made.dtype == torch.bool)
+            if not pairs:  # a table that is meant compares all with themselves
                 self.found.append(name)
         return made
 
