@@ -116,7 +116,8 @@ def unformatted(text: str) -> int:
         return bool(leaves) and all(isinstance(leaf.value, int | float) for leaf in leaves)
 
     marked = {number for number, line in enumerate(text.splitlines(), 1) if re.search("# fmt: (skip|off)", line)}
-    set_to = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Assign | ast.AnnAssign)]
+    nodes = ast.walk(ast.parse(text)) if marked else ()
+    set_to = [node for node in nodes if isinstance(node, ast.Assign | ast.AnnAssign)]
     return len(marked - {node.end_lineno for node in set_to if of_numbers(node.value)})
 
 
@@ -171,8 +172,9 @@ def examples() -> Counter[str]:
     found: Counter[str] = Counter()
     for name, tree in {"epoch0.": ast.parse((SOURCE / "__init__.py").read_text()), **modules()}.items():
         for node in ast.walk(tree):
-            text = ast.get_docstring(node) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) else ""
-            for example in doctest.DocTestParser().get_examples(text or ""):
+            if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+                continue
+            for example in doctest.DocTestParser().get_examples(ast.get_docstring(node) or ""):
                 away = room(name) in ast.literal_eval(late[1])
                 found["varying" if doctest.SKIP in example.options else "neither" if away else "run"] += 1
     return found

@@ -215,6 +215,7 @@ PROGRAMS: dict[str, Callable[[], Whole]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_sound_programs(name: str) -> None:
     torch.manual_seed(0)

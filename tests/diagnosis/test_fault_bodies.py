@@ -139,6 +139,7 @@ def program(name: str) -> tuple[tuple[Any, Any, Any], dict[str, Any]]:
     return (model, x[:100], few), more
 
 
+@pytest.mark.sample(11)
 @pytest.mark.parametrize("name", SOUND)
 def test_sound_bodies_have_no_fault(name: str) -> None:
     given, more = program(name)

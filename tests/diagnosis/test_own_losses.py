@@ -393,6 +393,7 @@ UNTOLD: dict[str, Any] = {
 }  # fmt: skip
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", UNTOLD)
 def test_programs_without_targets_are_judged_by_how_far_the_loss_falls(name: str) -> None:
     """It may speak for them; where it does not fall, nothing is said against them."""

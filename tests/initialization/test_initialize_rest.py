@@ -310,6 +310,7 @@ class Tied(nn.Module):
         return self.o(self.m(h + 3 * self.e(places.flip(1)) if self.again else h))
 
 
+@pytest.mark.sample(13)
 @pytest.mark.parametrize("again", [False, True], ids=["one lookup", "two"])
 @pytest.mark.parametrize("weights", ["mirrored", "gaussian", "keep"])
 @pytest.mark.parametrize("method", ["theory", "measured"])
