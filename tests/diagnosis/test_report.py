@@ -349,5 +349,6 @@ def test_the_program_as_it_is_and_mended_are_two_curves() -> None:
     lost = [value for one in (program, *program["tried"]) for _, value in one["curve"] if value is None]
     assert program["best"] is not None and lost
     page = report.page(json.loads(json.dumps(looked.to_dict(), allow_nan=False)))
+    assert "✕ has a fault" in page and "chance that nothing keeps it from learning" in page
     chart = page[page.index("as it is and changed?") :]
     assert 'class="backward"' in chart and 'class="forward"' in chart and "NaN" not in page
