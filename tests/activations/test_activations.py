@@ -89,6 +89,7 @@ def test_modules_without_a_rule() -> None:
     [
         (lambda: activations.get("rleu"), "Did you mean 'relu'"),
         (lambda: activations.get("step"), "known are relu"),
+        (lambda: activations.get("swich"), "Did you mean 'swish'"),
         (lambda: activations.hardtanh(0.5, 1.0), "minimum < 0 < maximum"),
         (lambda: activations.celu(0.0), "alpha=0.0: .*> 0"),
         (lambda: activations.softplus(-1.0), "beta=-1.0: .*> 0"),

@@ -39,10 +39,11 @@ def get(activation: ActivationLike) -> Activation:
         return activation
     if callable(activation):
         return known_module(activation) or known_function(activation) or custom(activation)
-    if not isinstance(activation, str) or activation not in KNOWN:
+    named = {**KNOWN, "swish": KNOWN["silu"]}  # its other name
+    if not isinstance(activation, str) or activation not in named:
         text = f"no rule for activation {activation!r}; known are {', '.join(KNOWN)}"
-        raise InputError(f"{text}, and any torch function will do.{suggest(str(activation), KNOWN)}")
-    return KNOWN[activation]()
+        raise InputError(f"{text}, and any torch function will do.{suggest(str(activation), named)}")
+    return named[activation]()
 
 
 def _remade(activation: Activation) -> tuple[Any, ...]:

@@ -76,8 +76,7 @@ def check_kernel(kernel: int, size: tuple[int, ...]) -> None:
         raise InputError(f"kernel={kernel} goes round an input of size {size} more than once; use a smaller one.")
 
 
-CHANNELS = (64, 128, 256, 512, 512)
-"""Of the convolutions in each block, at width 1."""
+CHANNELS = (64, 128, 256, 512, 512)  # of the convolutions in each block, at width 1
 
 CONVOLUTIONS = {11: (1, 1, 2, 2, 2), 13: (2, 2, 2, 2, 2), 16: (2, 2, 3, 3, 3), 19: (2, 2, 4, 4, 4)}
 """In each block, by the number in the network's name."""

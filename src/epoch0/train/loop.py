@@ -117,7 +117,7 @@ def train(
     if group.size > 1 and place.type != group.device.type:
         raise InputError(f"device is {str(device)!r}, but this process trains on {group.device}; pass group.device.")
     used, pair = precision_for(precision, group.device), isinstance(data, tuple) and len(data) == 2
-    source = Pair(*data) if pair and all(isinstance(part, Tensor) for part in data) else data
+    source = Pair(*data) if pair and all(hasattr(part, "shape") for part in data) else data
     per_epoch = _per_epoch(source, batch_size)
     if (steps is None) == (epochs is None):
         raise InputError(f"steps is {steps} and epochs is {epochs}; give exactly one of them.")
@@ -343,7 +343,7 @@ class _Run:
             if not isinstance(value := self.loss(outputs, targets), Tensor) or value.numel() != 1:
                 raise InputError(f"the loss is {_kind(value)}; it must be one number (a mean).")
             if not value.requires_grad:
-                raise InputError("the loss has no gradient; does the model detach its outputs?")
+                raise InputError("the loss has no gradient; are the outputs detached, or is torch.no_grad() on?")
             return value
         except BaseException as problem:
             with torch.no_grad():
