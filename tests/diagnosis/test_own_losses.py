@@ -509,3 +509,31 @@ def test_a_softmax_over_the_only_channel_is_always_one() -> None:
     wanted = x.flatten(1).softmax(1).view_as(x)
     first = find_faults(model, x, wanted, loss=F.mse_loss, optimizer=adam(model), seconds=0).faults[0]
     assert first.kind == "output activation" and "always 1" in first.message
+
+
+def test_a_loss_that_comes_without_labels_is_the_loss() -> None:
+    """Of a forecast with the values to come, of an autoencoder with its input: a mapping has no name for labels."""
+
+    class Forecast(nn.Module):
+        def __init__(self, own: bool) -> None:
+            super().__init__()
+            self.net, self.own = nn.Sequential(nn.Linear(12, 64), nn.ReLU(), nn.Linear(64, 4)), own
+
+        def forward(self, past_values: Tensor, future_values: Tensor | None = None) -> dict[str, Tensor]:
+            made = self.net(past_values)
+            wanted = past_values[:, :4] if future_values is None else future_values
+            return {"loss": F.mse_loss(made, wanted), "logits": made} if self.own else {"logits": made}
+
+    torch.manual_seed(0)
+    waves = torch.sin(0.4 * torch.arange(16) + 6 * torch.rand(100, 1))
+    past, future = waves[:, :12], waves[:, 12:]
+    for batch in ({"past_values": past, "future_values": future}, {"past_values": past}):
+        model = Forecast(own=True)
+        with torch.no_grad():
+            first = float(model(**batch)["loss"])
+        report = e0.checkup(model, batch)
+        assert report.trains and not any("No targets were given" in note for note in report.notes)
+        assert report.trial is not None and report.trial.runs[0].losses[0] == pytest.approx(first, rel=0.3)
+        assert (report.trial.runs[0].held is not None) and report.recipes["adam"].evidence == "trial"
+    without = e0.checkup(Forecast(own=False), {"past_values": past})
+    assert any("No targets were given" in note for note in without.notes)

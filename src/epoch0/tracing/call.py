@@ -29,7 +29,8 @@ Forward = Callable[[nn.Module, Any], Any]
 
 OUTPUTS = ("logits", "last_hidden_state", "sample")  # names of THE output in models that return several things
 TARGETS = ("targets", "target")  # parameters of a forward that takes the targets, too
-LABELS = ("labels", "label", *TARGETS, "start_positions", "return_loss")  # keys that make a model return its own loss
+# Keys that make a model return its own loss; the last two are those of forecasts.
+LABELS = ("labels", "label", *TARGETS, "start_positions", "return_loss", "future_values", "target_values")
 
 _OWN: Any = object()
 
@@ -246,13 +247,10 @@ class Call:
         """Whether there is a loss: targets were given, or the model has its own.
 
         One that was given, if it does without. Its own is that of ``training_step``, or the ``.loss`` or first number
-        that it returns; whether it does is seen in a run, which is made now if there was none. For a mapping without
-        labels none is expected.
+        that it returns; whether it does is seen in a run, which is made now if there was none.
         """
         if self.targets is not None or self.criterion is not None or self._stepped:
             return True
-        if isinstance(self.batch, Mapping) and not any(self.batch.get(key) is not None for key in LABELS):
-            return False
         if "loss" not in self._seen:
             with unchanged(self.model), torch.no_grad():
                 self.run()
