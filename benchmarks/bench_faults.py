@@ -125,6 +125,7 @@ def sound() -> dict[str, dict[str, list[str]]]:
     import broken_programs
     import loop_bodies
     import sound_programs
+    import sound_programs_more
 
     import epoch0 as e0
 
@@ -151,6 +152,9 @@ def sound() -> dict[str, dict[str, list[str]]]:
     for name, build in sound_programs.PROGRAMS.items():
         given, named, _, _ = build()
         tell("ways to hand over", name, *given, **named)
+    for name, build in sound_programs_more.PROGRAMS.items():
+        given, named, _, _ = build()
+        tell("after tutorials", name, *given, **named)
     for name, (build, causes) in broken_programs.PROGRAMS.items():
         given, named, _, _ = build()
         tell("the same with a fault", name, *given, causes=causes, **named)

@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, Dataset, SequentialSampler, TensorDataset
 
 import epoch0 as e0
 from epoch0.diagnosis.faults import find_faults
@@ -436,3 +436,159 @@ def test_a_model_that_returns_its_own_loss() -> None:
     report = e0.checkup(Masked(), X[:100])
     assert report.trains and not any("made up" in note for note in report.notes)
     assert e0.gain(Masked(), X[:100]).loss == pytest.approx(float(X[:100].square().mean()), rel=0.2)
+
+
+def test_targets_flattened_as_in_the_tutorial_of_language_models() -> None:
+    """Tokens (length, examples), targets of all places one after another, and a body that flattens the outputs."""
+
+    class Words(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words, self.out = nn.Embedding(20, 32), nn.Linear(32, 20)
+
+        def forward(self, tokens: Tensor) -> Tensor:
+            return self.out(self.words(tokens).relu())
+
+    def step(model, optimizer, loss, tokens, targets):
+        optimizer.zero_grad()
+        value = loss(model(tokens).view(-1, 20), targets)
+        value.backward()
+        optimizer.step()
+
+    torch.manual_seed(0)
+    text = [(3 * torch.arange(21)[:, None] + torch.randint(20, (10,))) % 20 for _ in range(20)]
+    data = [(part[:-1], part[1:].reshape(-1)) for part in text]
+    model = Words()
+    given = {"loss": nn.CrossEntropyLoss(), "optimizer": torch.optim.Adam(model.parameters(), 1e-2), "data": data}
+    report = e0.checkup(model, *data[0], **given, step=step)
+    assert report.trains and not report.faults and report.recipes["yours"].evidence == "trial"
+    assert e0.checkup(model, *data[0], trial=False).recipes["adam"].trains  # the default loss takes them as they are
+
+
+def test_a_loss_may_take_other_targets_than_one_an_example() -> None:
+    """Of episodes the first examples are compared with the others, and only those have targets."""
+
+    class Episodes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inside = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 16))
+
+        def forward(self, x: Tensor) -> Tensor:
+            places = self.inside(x)
+            return -torch.cdist(places[10:], places[:10]).square()
+
+    torch.manual_seed(0)
+    x = torch.cat([torch.stack([X[c == Y][2 * i + k] for c in range(10)]) for i, k in ((0, 0), (0, 1), (1, 0))])
+
+    def nearest(distances: Tensor, labels: Tensor) -> Tensor:
+        return F.cross_entropy(distances, labels)
+
+    model, targets = Episodes(), torch.arange(10).repeat(2)
+    report = e0.checkup(model, x, targets, loss=nearest, optimizer=torch.optim.Adam(model.parameters(), 1e-3))
+    assert report.recipes["yours"].trains and not report.faults
+    with pytest.raises(InputError, match=r"the loss fails on outputs \(20, 10\): .*batch_size"):
+        e0.checkup(model, x, targets[:5], loss=nearest)
+    with pytest.raises(InputError, match="20 targets for 30 examples"):  # torch's own take one an example
+        e0.checkup(model, x, targets, loss=F.cross_entropy)
+
+
+def test_a_batch_sampler_of_ones_own_is_no_order() -> None:
+    """It draws the examples itself, though torch gives the loader a sampler in order beside it."""
+
+    class Drawn(torch.utils.data.Sampler):
+        def __len__(self) -> int:
+            return 40
+
+        def __iter__(self):
+            return iter(torch.randperm(len(table))[:64].tolist() for _ in range(40))
+
+    torch.manual_seed(0)
+    digits = e0.data.load("digits")
+    order = torch.from_numpy(digits.labels).argsort(stable=True).repeat_interleave(2)  # more than are looked at
+    x, y = torch.from_numpy(digits.inputs("standard")).float()[order], torch.from_numpy(digits.labels).long()[order]
+    table, model = TensorDataset(x, y), nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+    given = {"loss": F.cross_entropy, "seconds": 20}
+    for sampler, kinds in ((Drawn(), []), (BatchSampler(SequentialSampler(table), 16, False), ["data"])):
+        data = DataLoader(table, batch_sampler=sampler)
+        looked = find_faults(model, x[::40], y[::40], optimizer=adam(model, 1e-2), data=data, **given)
+        assert [fault.kind for fault in looked.faults] == kinds
+
+
+class Translator(nn.Module):
+    """An encoder and a decoder, each with an optimizer of its own, as tutorials have them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.decoder = nn.Sequential(nn.Linear(64, 64), nn.ReLU()), nn.Linear(64, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.decoder(self.encoder(x))
+        return out
+
+
+def both_step(model, optimizers, loss, x, y):
+    first, second = optimizers
+    first.zero_grad()
+    second.zero_grad()
+    loss(model(x), y).backward()
+    first.step()
+    second.step()
+
+
+@pytest.mark.parametrize("step", [None, both_step])
+def test_optimizers_that_share_a_model_are_one(step) -> None:
+    torch.manual_seed(0)
+    model = Translator()
+    parts = [torch.optim.Adam(part.parameters(), 1e-3) for part in (model.encoder, model.decoder)]
+    given = {"loss": F.cross_entropy, "data": (X, Y), "step": step}
+    report = e0.checkup(model, X[:100], Y[:100], optimizer=parts, **given)
+    assert report.recipes["yours"].trains and not report.faults and not any(part.state for part in parts)
+    slow = [torch.optim.Adam(part.parameters(), 1e-9) for part in (model.encoder, model.decoder)]
+    assert find_faults(model, X[:100], Y[:100], optimizer=slow, seconds=3, **given).faults[0].kind == "learning rate"
+    short = [parts[0], torch.optim.Adam([nn.Parameter(torch.zeros(3))])]
+    unlike = [parts[0], torch.optim.SGD(model.decoder.parameters(), 0.1)]
+    for others in (short, unlike, [parts[0], parts[0]]):
+        looked = find_faults(model, X[:100], Y[:100], optimizer=others, seconds=5, **given)
+        assert any("several optimizers are not followed" in line for line in looked.not_examined)
+
+
+def test_of_two_optimizers_that_step_for_losses_of_their_own_nothing_is_said() -> None:
+    def in_turn(model, optimizers, loss, x, y):
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+            loss(model(x), y).backward()
+            optimizer.step()
+
+    torch.manual_seed(0)
+    model = Translator()
+    parts = [torch.optim.Adam(part.parameters(), 1e-3) for part in (model.encoder, model.decoder)]
+    report = e0.checkup(model, X[:100], Y[:100], loss=F.cross_entropy, optimizer=parts, data=(X, Y), step=in_turn)
+    assert "yours" not in report.recipes and not report.faults
+
+
+def test_a_body_of_dicts_computes_a_loss_of_its_own() -> None:
+    """Items that follow against items that do not, as of sessions: no targets, no loss, a loader of dicts."""
+
+    class Sessions(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.items, self.inside = nn.Embedding(20, 32), nn.Linear(32, 32)
+
+        def forward(self, before: Tensor, after: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+            feats = self.inside(self.items(before))
+            return (feats * self.items(after)).sum(-1), (feats * self.items(other)).sum(-1)
+
+    def step(model, optimizer, loss, batch, _):
+        after, other = model(**batch)
+        optimizer.zero_grad()
+        (F.softplus(-after).mean() + F.softplus(other).mean()).backward()
+        optimizer.step()
+
+    torch.manual_seed(0)
+    first = torch.randint(20, (400,))
+    data = [{"before": i, "after": (i + 3) % 20, "other": torch.randint(20, ())} for i in first]
+    loader = DataLoader(data, 32, shuffle=True)
+    for rate, learns in ((1e-2, True), (1e-9, False)):
+        model = Sessions()
+        report = e0.checkup(model, next(iter(loader)), optimizer=adam(model, rate), data=loader, step=step, seconds=3)
+        assert report.trains == learns and ("yours" in report.recipes or not learns)

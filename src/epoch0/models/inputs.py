@@ -250,8 +250,7 @@ def _image_shape(model: nn.Module, spec: str = "") -> tuple[int, ...] | None:
             transforms = importlib.import_module("torchvision.models").get_model_weights(name).DEFAULT.transforms()
             size = int(transforms.crop_size[0])
     size = int(getattr(model, "image_size", None) or size)
-    moving = ".video" in type(model).__module__ or "3d" in spec
-    return (3, *([FRAMES] if moving else []), size, size)
+    return (3, *([FRAMES] if ".video" in type(model).__module__ or "3d" in spec else []), size, size)
 
 
 def _patterned(shape: tuple[int, ...], count: int, seed: int) -> tuple[Tensor, Tensor]:

@@ -464,8 +464,7 @@ class GrowthLaw:
         """Standard deviation of the growth."""
         # 1 + variance/mean^2 of the product is the product of the layers'; expm1 keeps the digits of a narrow law
         spread = sum(n * math.log(k / 2 / binomial_chi_mean(k, 0.5) ** 2) for k, n in self._layers.items())
-        excess = math.log(math.expm1(spread)) if spread < 700 else spread
-        return _exp(self._log_of_mean + excess / 2)
+        return _exp(self._log_of_mean + (math.log(math.expm1(spread)) if spread < 700 else spread) / 2)
 
     @property
     def zero_probability(self) -> float:

@@ -302,8 +302,7 @@ def _by_sum(width: int, excess: float) -> float:
     mass = np.exp(logs - logs.max())
     mass /= mass.sum()
     half = width * (1 + excess) / 4
-    beyond = special.gammaincc(on / 2, half) if excess > 0 else special.gammainc(on / 2, half)
-    return float(mass @ beyond)
+    return float(mass @ (special.gammaincc if excess > 0 else special.gammainc)(on / 2, half))
 
 
 def _by_contour(width: int, excess: float, u: float) -> float:

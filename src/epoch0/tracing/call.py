@@ -110,8 +110,10 @@ class Call:
             named = parts(batch, model)
         examples = examples_in(batch, targets, named)
         splits = not any("edge_index" in name for name, _ in named) and _divisible(batch, examples)
-        if len(named) > 1 and isinstance(targets, Tensor) and targets.dim() and len(targets) != examples:
-            splits = splits and len(targets) % examples != 0  # of (length, examples) and a state, a row each place
+        if isinstance(targets, Tensor) and targets.dim() and len(targets) != examples:
+            flat = named[0][1].dim() > 1 and len(targets) == named[0][1].shape[:2].numel()  # a row each place of texts
+            taken = not str(getattr(loss, "__module__", "torch")).startswith("torch")  # by a loss of one's own
+            splits = splits and not (taken or flat or (len(named) > 1 and len(targets) % examples == 0))
         check_targets(examples if splits else None, targets)
         splits = splits and (targets is None or _divisible(targets, examples))
         if not splits and isinstance(targets, Tensor) and targets.dim():

@@ -90,8 +90,7 @@ class _ModuleState:
 def _entries(value: Any) -> list[Any]:
     """The contents of a container; of a dict keys and values in turn."""
     if isinstance(value, dict):
-        kind = OrderedDict if isinstance(value, OrderedDict) else dict
-        return list(chain.from_iterable(kind.items(value)))
+        return list(chain.from_iterable((OrderedDict if isinstance(value, OrderedDict) else dict).items(value)))
     return list(value)
 
 

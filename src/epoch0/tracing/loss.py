@@ -71,7 +71,7 @@ def _squares(output: Tensor, targets: Tensor) -> Tensor:
 
 
 def _cross_entropy(output: Tensor, targets: Tensor) -> Tensor:
-    flat = output.dim() == 2 and targets.dim() > 1 and targets.numel() == len(output)  # a row for each place
+    flat = 1 in (output.dim() - 1, targets.dim()) and targets.numel() == output.shape[:-1].numel()  # a row a place
     images = output.dim() > 3 and targets.shape == (output.shape[0], *output.shape[2:])  # classes second, as in torch
     if output.dim() >= 2 and not images and (flat or targets.shape == output.shape[:-1]):  # [length,] classes last
         output, targets = output.reshape(-1, output.shape[-1]), targets.reshape(-1)

@@ -19,8 +19,7 @@ from torch import Tensor, nn
 from epoch0.arguments import check_device
 from epoch0.errors import InputError
 
-VARIABLE = "EPOCH0_DEVICE"
-"""Environment variable that names the device of every trial, such as ``cpu`` or ``cuda:1``."""
+VARIABLE = "EPOCH0_DEVICE"  # environment variable that names the device of every trial, such as cpu or cuda:1
 
 Precision = Literal["auto", "float32", "bfloat16"]
 

@@ -253,9 +253,9 @@ def as_handed(
     result says so.
     """
     x, y, read = call.batch, call.targets, None
-    if isinstance(x, tuple | list) and len(x) == 2 and not _comes_to_backward(call, optimizer, step):
+    if isinstance(x, tuple | list) and len(x) == 2 and not comes_to_backward(call, optimizer, step):
         of_pair: OwnStep = lambda model, optimizer, loss, pair, _: step(model, optimizer, loss, *pair)  # noqa: E731
-        if _comes_to_backward(call, optimizer, of_pair):  # two items of a loader, of which the model takes both
+        if comes_to_backward(call, optimizer, of_pair):  # two items of a loader, of which the model takes both
             if known is not None and not same_shapes(known[0], x):
                 known = (known, known[1]) if y is x[1] else None
             return as_handed(call, known, optimizer, of_pair)
@@ -303,10 +303,11 @@ def as_handed(
     return read.as_call, turned, body_of_turned, ""
 
 
-def _comes_to_backward(call: Call, optimizer: torch.optim.Optimizer, step: OwnStep) -> bool:
+def comes_to_backward(call: Call, optimizer: torch.optim.Optimizer, step: OwnStep, over: int = 0) -> bool:
+    """Whether the loop body calls backward, after it was passed over so many times."""
     with suppress(Exception):
         body = _Body(call, optimizer, step)
-        body.until("backward", call.batch, call.targets, model=body.model.train())
+        body.until("backward", call.batch, call.targets, model=body.model.train(), over=over)
         return True
     return False
 

@@ -501,8 +501,7 @@ def copied(
             return copy.deepcopy(value, memo)
         return value
 
-    step = own(step)
-    return model, optimizer, step
+    return model, optimizer, own(step)
 
 
 def twins(

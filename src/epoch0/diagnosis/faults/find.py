@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, SequentialSampler, Subset
 
 from epoch0.diagnosis.faults import gradients, outputs, updates, values
-from epoch0.diagnosis.faults.body import as_handed
+from epoch0.diagnosis.faults.body import as_handed, comes_to_backward
 from epoch0.diagnosis.faults.evidence import CERTAIN, Evidence, Fault, twins
 from epoch0.diagnosis.faults.mend import Mending, Tell, mend, ranked
 from epoch0.errors import InputError
@@ -109,6 +109,11 @@ def evidence(
         if step is not None and isinstance(wanted, Tensor) and floats:  # its loop makes floats of them
             wanted = wanted.to(targets.dtype)
         known, lost = (inputs, wanted), more or lost
+    if optimizer is not None and len(optimizers) > 1 and (one := _joined(model, optimizers)) is not None:
+        idle, own = [torch.optim.SGD([nn.Parameter(torch.zeros(()))], 0.0)] * (len(optimizers) - 1), step
+        body = lambda model, optimizer, *given: own(model, [optimizer, *idle], *given)  # noqa: E731
+        if step is None or not comes_to_backward(call, one, body, over=1):  # of several losses none is the model's
+            optimizers, step = (one,), step and body
     if step is not None and len(optimizers) == 1 and not turned:
         with call.unchanged():
             call, known, step, lone = as_handed(call, known, optimizers[0], step)
@@ -148,6 +153,17 @@ def _finite(batch: Any, targets: Any, loss: Any) -> tuple[Any, Any, Fault | None
     return batch, targets, Fault("data", "inputs", note, fix, certainty=CERTAIN)
 
 
+def _joined(model: Any, parts: tuple[torch.optim.Optimizer, ...]) -> torch.optim.Optimizer | None:
+    """Optimizers of one kind that have parameters of the model among them, as one of all."""
+    groups, kind = [dict(group) for one in parts for group in one.param_groups], {type(one) for one in parts}
+    trained, own = [id(p) for group in groups for p in group["params"]], {id(p) for p in model.parameters()}
+    if len(kind) > 1 or not own.issuperset(trained) or len({*trained}) < len(trained):
+        return None
+    made: torch.optim.Optimizer = kind.pop()(groups)  # type: ignore[call-arg]
+    made.state.update(item for one in parts for item in one.state.items())
+    return made
+
+
 def apart(call: Call, data: Any = None) -> Call:
     """The call with its examples along the dimension where they can be separated: the first, or the second."""
     loaded = isinstance(data, DataLoader | Dataset)  # what comes from these has the examples first
@@ -158,11 +174,9 @@ def own_optimizers(model: Any) -> list[torch.optim.Optimizer]:
     """The optimizers that a LightningModule brings, made anew."""
 
     def within(made: Any) -> list[torch.optim.Optimizer]:
-        if isinstance(made, Mapping):
-            return within(made.get("optimizer"))
-        if isinstance(made, tuple | list):
-            return [item for part in made for item in within(part)]
-        return [made] if isinstance(made, torch.optim.Optimizer) else []
+        made = made.get("optimizer") if isinstance(made, Mapping) else made
+        several = made if isinstance(made, tuple | list) else ()
+        return [made] if isinstance(made, torch.optim.Optimizer) else [one for part in several for one in within(part)]
 
     try:
         return within(model.configure_optimizers())
@@ -202,7 +216,6 @@ def _missing(seen: Evidence, done: Mending | None) -> Iterator[str]:
     table = (
         (seen.first.problem, f"The loss could not be computed ({seen.first.problem.rstrip('.')})."),
         (not seen.optimizers, "The optimizer: pass optimizer=."),
-        (len(seen.optimizers) > 1, "Steps of several optimizers: pass the one over this model."),
         (one and not seen.after, "Steps of the optimizer: the model and its optimizer could not be copied or run."),
         (warming, "The schedule: the rate is 0 now; the program was judged at the rate that it starts from."),
         (seen.data is None, "Training examples beyond the batch: pass data=."),
@@ -228,7 +241,8 @@ def _missing(seen: Evidence, done: Mending | None) -> Iterator[str]:
 
 def _in_order(data: Any) -> bool:
     """Whether a loader gives the examples as they lie."""
-    return isinstance(data, DataLoader) and isinstance(data.sampler, SequentialSampler)
+    order = getattr(data, "batch_sampler", None) or data
+    return isinstance(data, DataLoader) and isinstance(getattr(order, "sampler", None), SequentialSampler)
 
 
 def _known(call: Call, data: Any, turned: bool) -> tuple[tuple[Any, Any] | None, int | None]:
@@ -247,8 +261,8 @@ def _known(call: Call, data: Any, turned: bool) -> tuple[tuple[Any, Any] | None,
         wanted = "a DataLoader, a Dataset, a pair (inputs, targets) or a function that makes an iterator anew"
         raise InputError(f"data={type(data).__name__}; give {wanted}.")
     if isinstance(data, DataLoader) and _in_order(data) and (count := len(data.sampler)) > MOST:  # type: ignore[arg-type]
-        subset = Subset(data.dataset, torch.linspace(0, count - 1, MOST).long().tolist())
-        data = DataLoader(subset, data.batch_size, collate_fn=data.collate_fn)  # as sorted as all of them
+        subset = Subset(data.dataset, torch.linspace(0, count - 1, MOST).long().tolist())  # as sorted as all of them
+        data = DataLoader(subset, getattr(data.batch_sampler, "batch_size", None), collate_fn=data.collate_fn)
     streams = [getattr(item, "generator", None) for item in (data, getattr(data, "sampler", None))]
     with unchanged(call.model), noise_kept(*(stream for stream in streams if isinstance(stream, torch.Generator))):
         pairs = [_turned(pair) if turned else pair for pair in _read(data, call)]

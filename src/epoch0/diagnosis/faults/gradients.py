@@ -196,8 +196,7 @@ def twins(seen: Evidence, after: After) -> Iterator[Fault]:
 
 def _alike(weight: Tensor) -> bool:
     flat = weight.detach().double().flatten(1)
-    apart = (flat - flat[:1]).abs().amax(1)
-    return float((apart <= 1e-4 * float(flat.abs().max())).double().mean()) > 0.5
+    return float(((flat - flat[:1]).abs().amax(1) <= 1e-4 * float(flat.abs().max())).double().mean()) > 0.5
 
 
 def saturated(first: Pass) -> Iterator[Fault]:

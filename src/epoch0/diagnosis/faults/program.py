@@ -106,7 +106,7 @@ class UserProgram:
         placed = call.targets is None and call.labels is not None
         if len(seen.optimizers) != 1 or seen.blind or not call.has_loss:
             return None
-        if call.splits and call.targets is None and isinstance(known[0], Mapping):
+        if call.splits and call.targets is None and isinstance(known[0], Mapping) and isinstance(call.batch, Mapping):
             call = Call.of(call.model, known[0], forward=call.forward)
         elif call.splits and known[0] is not None and call.targets is None:
             pair = isinstance(call.batch, tuple | list) and len(call.batch) == 2

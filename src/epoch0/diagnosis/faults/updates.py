@@ -224,7 +224,8 @@ def too_short(seen: Evidence, after: After) -> Iterator[Fault]:
             return
     if middle < SMALL and 0 < top < 3 * SMALL:
         message = f"At a rate of {rate:.2g} a step changes the weights by only {middle:.1e} of their size."
-        yield Fault("learning rate", "optimizer", message, f"Try a rate of {rate * 10:.1g}.", certainty=0.7)
+        more = 10 ** max(1, round(-3 - math.log10(max(middle, 1e-12))))  # until it is about a thousandth
+        yield Fault("learning rate", "optimizer", message, f"Try a rate of {rate * more:.1g}.", certainty=0.7)
 
 
 def decay(seen: Evidence) -> Iterator[Fault]:

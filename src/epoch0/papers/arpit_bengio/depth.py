@@ -34,8 +34,7 @@ def step_spread(cell: Cell) -> Array:
     """Variance of one layer's squared norm ratio over the exact 5/width; all layers count, as they are independent."""
     widths = np.array(cell.spec.widths)
     expected = widths * np.square(weight_stds(cell.spec)[:-1]) / 2
-    relative = cell["step_square"] / expected**2 - 2 * cell["step"] / expected + 1
-    return np.asarray((relative * widths / 5).mean(1))
+    return np.asarray(((cell["step_square"] / expected**2 - 2 * cell["step"] / expected + 1) * widths / 5).mean(1))
 
 
 def first_layer(cell: Cell) -> tuple[float, float, float]:

@@ -96,8 +96,7 @@ def concave_corners(partition: PlanePartition) -> int:
     out = into[following]
     lengths = np.linalg.norm(out, axis=1), np.linalg.norm(into, axis=1)
     turn = into[:, 0] * out[:, 1] - into[:, 1] * out[:, 0]
-    allowed = STRAIGHT * lengths[0] * lengths[1] + 100 * _ROUNDING * (lengths[0] + lengths[1])
-    return int((turn < -allowed).sum())
+    return int((turn < -STRAIGHT * lengths[0] * lengths[1] - 100 * _ROUNDING * (lengths[0] + lengths[1])).sum())
 
 
 def _lengths(partition: PlanePartition) -> Array:

@@ -78,8 +78,7 @@ def line_pairs(labels: Array, lines: int, seed: int) -> Array:
 def weight_std(stack: Stacked) -> Array:
     """sigma_w of each network: root mean square over its square layers of sqrt(width) times the std of the weights."""
     square = [p.detach() for p in stack.networks.parameters() if p.dim() == 3 and p.shape[1] == p.shape[2]]
-    variances = torch.stack([p.double().var(dim=(1, 2)) * p.shape[2] for p in square])
-    return np.asarray(variances.mean(0).sqrt().numpy())
+    return np.asarray(torch.stack([p.double().var(dim=(1, 2)) * p.shape[2] for p in square]).mean(0).sqrt().numpy())
 
 
 def _measured(stack: Stacked, ends: torch.Tensor, points: int, seed: int) -> tuple[Array, Array, Array]:

@@ -509,8 +509,7 @@ def _between(u: np.ndarray, v: np.ndarray, share: np.ndarray, flips: Flips | Non
 def _flips(column: np.ndarray, at_u: np.ndarray, at_v: np.ndarray, count: np.ndarray, segment: np.ndarray) -> Flips:
     """What passes zero on segments, so many on each; ``segment`` is that of each new point."""
     first = np.cumsum(count) - count
-    parts = column, np.abs(at_u), np.abs(at_v), first[segment], count[segment]
-    return Flips(*map(torch.from_numpy, parts))
+    return Flips(*map(torch.from_numpy, (column, np.abs(at_u), np.abs(at_v), first[segment], count[segment])))
 
 
 def cycles(following: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

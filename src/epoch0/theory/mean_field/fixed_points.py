@@ -145,16 +145,14 @@ def correlation_map(
     if weight_std == 0 == bias_std:
         raise InputError("weight_std=0, bias_std=0 make every pre-activation 0; a correlation needs one of them > 0.")
     variance = q_star(rule, weight_std, bias_std, density) if q is None else q
-    variance = max(variance, 1e-12) if bias_std == 0 else variance
-    return _map(rule, weight_std, bias_std, c, variance, density)
+    return _map(rule, weight_std, bias_std, c, max(variance, 1e-12) if bias_std == 0 else variance, density)
 
 
 def _map(rule: Activation, weight_std: float, bias_std: float, c: ArrayLike, q: float, density: float) -> Array:
     # the same quadrature above and below, so that f(1) = 1 to the last digit
     if (whole := bias_std**2 + density * weight_std**2 * float(pair_mean(rule, q, q, 1.0))) == 0:
         raise InputError(f"{rule.name} maps everything to 0 at q={q:g}: there is no correlation.")
-    both = bias_std**2 + density * weight_std**2 * pair_mean(rule, q, q, c)
-    return np.asarray(np.clip(both / whole, -1.0, 1.0))
+    return np.asarray(np.clip((bias_std**2 + density * weight_std**2 * pair_mean(rule, q, q, c)) / whole, -1.0, 1.0))
 
 
 @checked

@@ -104,8 +104,7 @@ def _focused(s: float, step: float) -> float:
     tr X^2 to the expected tr (A X)^2 / (tr A X)^2, to first order in 1/n. That needs tr X^3, which is taken as that of
     a spectrum which falls off geometrically, as the Lyapunov spectrum of such products does.
     """
-    cubes = 4 * s**2 / (3 + s**2)
-    return min(max(s + step * (1 + s + 6 * s**2 - 8 * cubes), 0.0), 1.0)
+    return min(max(s + step * (1 + s + 6 * s**2 - 32 * s**2 / (3 + s**2)), 0.0), 1.0)
 
 
 def _output_errors(q: float, c: float, classes: int, examples: int, seed: int) -> tuple[float, float]:
@@ -170,8 +169,7 @@ def log_deviations(
 
 def _after(steps: Array) -> Array:
     """The sum over all later layers; a layer's own units are in the draw of its rows."""
-    sums = np.cumsum(steps[:, ::-1], axis=1)[:, ::-1]
-    return np.concatenate([sums[:, 1:], np.zeros((len(steps), 1))], axis=1)
+    return np.concatenate([np.cumsum(steps[:, ::-1], axis=1)[:, ::-1][:, 1:], np.zeros((len(steps), 1))], axis=1)
 
 
 def _squares(rule: Activation, q: float) -> tuple[Array, Array]:
@@ -351,8 +349,7 @@ def ordered_bound(chi: Inside, depth: Size, width: Size, *, paper: bool = False)
     """
     kappa = abs(math.log(chi)) / 8
     inside = kappa * depth * width**2
-    logarithm = math.log10(inside) if paper else math.log(inside)
-    return (1 + logarithm / kappa) / depth if inside >= 1 else math.inf
+    return (1 + (math.log10(inside) if paper else math.log(inside)) / kappa) / depth if inside >= 1 else math.inf
 
 
 @checked
