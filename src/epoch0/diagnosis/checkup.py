@@ -78,8 +78,8 @@ def checkup(
         model: any module, in whatever mode; it is given back unchanged to the bit.
         batch: what it is called with: a tensor of shape (examples, ...), a tuple, a mapping, a graph, see
             :class:`~epoch0.tracing.call.Call`; about 100 examples are enough.
-        targets: classes (integers) or values (floats). Without them the loss is the model's own (labels in the batch, a
-            ``training_step``), and without that targets are made up that a linear map of the inputs gives.
+        targets: classes (integers) or values (floats). Without them the loss is the model's own (the ``.loss`` that it
+            returns, a ``training_step``), and without that targets are made up that a linear map of the inputs gives.
         loss: ``loss(outputs, targets) -> scalar``; by default cross-entropy for integers, mean square for floats.
         optimizer: the optimizer over this model, or all of them: faults of it are looked for; it is not stepped.
         data: the training examples, for faults: a DataLoader, a Dataset, a pair (inputs, targets) like those given, or
