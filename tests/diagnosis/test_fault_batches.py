@@ -544,11 +544,11 @@ def test_optimizers_that_share_a_model_are_one(step) -> None:
     report = e0.checkup(model, X[:100], Y[:100], optimizer=parts, **given)
     assert report.recipes["yours"].trains and not report.faults and not any(part.state for part in parts)
     slow = [torch.optim.Adam(part.parameters(), 1e-9) for part in (model.encoder, model.decoder)]
-    assert find_faults(model, X[:100], Y[:100], optimizer=slow, seconds=3, **given).faults[0].kind == "learning rate"
+    assert find_faults(model, X[:100], Y[:100], optimizer=slow, seconds=1, **given).faults[0].kind == "learning rate"
     short = [parts[0], torch.optim.Adam([nn.Parameter(torch.zeros(3))])]
     unlike = [parts[0], torch.optim.SGD(model.decoder.parameters(), 0.1)]
     for others in (short, unlike, [parts[0], parts[0]]):
-        looked = find_faults(model, X[:100], Y[:100], optimizer=others, seconds=5, **given)
+        looked = find_faults(model, X[:100], Y[:100], optimizer=others, seconds=0, **given)
         assert any("several optimizers are not followed" in line for line in looked.not_examined)
 
 
