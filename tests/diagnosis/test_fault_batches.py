@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.data import BatchSampler, DataLoader, Dataset, SequentialSampler, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, SequentialSampler, TensorDataset
 
 import epoch0 as e0
 from epoch0.diagnosis.faults import find_faults
@@ -564,6 +564,20 @@ def test_of_two_optimizers_that_step_for_losses_of_their_own_nothing_is_said() -
     parts = [torch.optim.Adam(part.parameters(), 1e-3) for part in (model.encoder, model.decoder)]
     report = e0.checkup(model, X[:100], Y[:100], loss=F.cross_entropy, optimizer=parts, data=(X, Y), step=in_turn)
     assert "yours" not in report.recipes and not report.faults
+
+
+def test_a_loader_of_a_stream_is_read() -> None:
+    """Its examples have no number, and neither have the samplers that torch gives it."""
+
+    class Stream(IterableDataset):
+        def __iter__(self):
+            return iter(zip(X, Y, strict=True))
+
+    torch.manual_seed(0)
+    model = mlp()
+    given = {"optimizer": adam(model), "data": DataLoader(Stream(), 32), "seconds": 20}
+    looked = find_faults(model, X[:100], Y[:100], loss=F.cross_entropy, **given)
+    assert not looked.faults and looked.mending is not None and looked.mending.sound
 
 
 def test_a_body_of_dicts_computes_a_loss_of_its_own() -> None:

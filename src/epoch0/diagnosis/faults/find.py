@@ -241,7 +241,7 @@ def _missing(seen: Evidence, done: Mending | None) -> Iterator[str]:
 
 def _in_order(data: Any) -> bool:
     """Whether a loader gives the examples as they lie."""
-    order = getattr(data, "batch_sampler", None) or data
+    order = data if getattr(data, "batch_sampler", None) is None else data.batch_sampler
     return isinstance(data, DataLoader) and isinstance(getattr(order, "sampler", None), SequentialSampler)
 
 
