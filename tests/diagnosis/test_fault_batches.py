@@ -547,7 +547,8 @@ def test_optimizers_that_share_a_model_are_one(step) -> None:
     assert find_faults(model, X[:100], Y[:100], optimizer=slow, seconds=1, **given).faults[0].kind == "learning rate"
     short = [parts[0], torch.optim.Adam([nn.Parameter(torch.zeros(3))])]
     unlike = [parts[0], torch.optim.SGD(model.decoder.parameters(), 0.1)]
-    for others in (short, unlike, [parts[0], parts[0]]):
+    alone = [torch.optim.LBFGS(part.parameters()) for part in (model.encoder, model.decoder)]  # it takes no groups
+    for others in (short, unlike, [parts[0], parts[0]], alone):
         looked = find_faults(model, X[:100], Y[:100], optimizer=others, seconds=0, **given)
         assert any("several optimizers are not followed" in line for line in looked.not_examined)
 

@@ -155,13 +155,13 @@ def _finite(batch: Any, targets: Any, loss: Any) -> tuple[Any, Any, Fault | None
 
 def _joined(model: Any, parts: tuple[torch.optim.Optimizer, ...]) -> torch.optim.Optimizer | None:
     """Optimizers of one kind that have parameters of the model among them, as one of all."""
-    groups, kind = [dict(group) for one in parts for group in one.param_groups], {type(one) for one in parts}
-    trained, own = [id(p) for group in groups for p in group["params"]], {id(p) for p in model.parameters()}
-    if len(kind) > 1 or not own.issuperset(trained) or len({*trained}) < len(trained):
-        return None
-    made: torch.optim.Optimizer = kind.pop()(groups)  # type: ignore[call-arg]
-    made.state.update(item for one in parts for item in one.state.items())
-    return made
+    groups, own = [dict(group) for one in parts for group in one.param_groups], {id(p) for p in model.parameters()}
+    with suppress(Exception):  # two have the same parameters, or they take no groups
+        if len({*map(type, parts)}) == 1 and own.issuperset(id(p) for group in groups for p in group["params"]):
+            made: torch.optim.Optimizer = type(parts[0])(groups)  # type: ignore[call-arg]
+            made.state.update(item for one in parts for item in one.state.items())
+            return made
+    return None
 
 
 def apart(call: Call, data: Any = None) -> Call:
