@@ -563,8 +563,14 @@ def test_of_two_optimizers_that_step_for_losses_of_their_own_nothing_is_said() -
     torch.manual_seed(0)
     model = Translator()
     parts = [torch.optim.Adam(part.parameters(), 1e-3) for part in (model.encoder, model.decoder)]
-    report = e0.checkup(model, X[:100], Y[:100], loss=F.cross_entropy, optimizer=parts, data=(X, Y), step=in_turn)
-    assert "yours" not in report.recipes and not report.faults
+
+    def of_other_inputs(model, optimizers, loss, x, y):
+        both_step(model, optimizers, loss, y, x)  # it cannot be run on what is given, so nothing is known of it
+
+    for step in (in_turn, of_other_inputs):
+        report = e0.checkup(model, X[:100], Y[:100], loss=F.cross_entropy, optimizer=parts, data=(X, Y), step=step)
+        assert "yours" not in report.recipes and not report.faults
+        assert any("several optimizers are not followed" in line for line in report.not_examined)
 
 
 def test_a_loader_of_a_stream_is_read() -> None:

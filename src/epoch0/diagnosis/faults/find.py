@@ -112,7 +112,7 @@ def evidence(
     if optimizer is not None and len(optimizers) > 1 and (one := _joined(model, optimizers)) is not None:
         idle, own = [torch.optim.SGD([nn.Parameter(torch.zeros(()))], 0.0)] * (len(optimizers) - 1), step
         body = lambda model, optimizer, *given: own(model, [optimizer, *idle], *given)  # noqa: E731
-        if step is None or not comes_to_backward(call, one, body, over=1):  # of several losses none is the model's
+        if step is None or [comes_to_backward(call, one, body, n) for n in (0, 1)] == [True, False]:  # for one loss
             optimizers, step = (one,), step and body
     if step is not None and len(optimizers) == 1 and not turned:
         with call.unchanged():
