@@ -613,3 +613,20 @@ def test_a_body_of_dicts_computes_a_loss_of_its_own() -> None:
         model = Sessions()
         report = e0.checkup(model, next(iter(loader)), optimizer=adam(model, rate), data=loader, step=step, seconds=3)
         assert report.trains == learns and ("yours" in report.recipes or not learns)
+
+
+def test_two_views_of_each_example_have_twice_as_many_targets() -> None:
+    class Views(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inside = nn.Linear(64, 10)
+
+        def forward(self, one: Tensor, two: Tensor) -> Tensor:
+            return torch.cat([self.inside(one), self.inside(two)])
+
+    torch.manual_seed(0)
+    views = (X[:100], X[:100] + 0.1 * torch.randn(100, 64))
+    report = e0.checkup(Views(), views, torch.cat([Y[:100], Y[:100]]), loss=F.cross_entropy, trial=False)
+    assert report.recipes["adam"].trains
+    with pytest.raises(InputError, match="150 targets for 100 examples"):
+        e0.checkup(Views(), views, torch.cat([Y[:100], Y[:50]]), loss=F.cross_entropy)
