@@ -1,6 +1,8 @@
 """Faults that a training of a copy shows, and what the owner's loop body holds: it stays as it is."""
 
 import copy
+import math
+import time
 from typing import Any
 
 import pytest
@@ -10,7 +12,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import epoch0 as e0
-from epoch0.diagnosis.faults import find_faults
+from epoch0.diagnosis.faults import evidence, find_faults
+from epoch0.diagnosis.faults.program import UserProgram
 from fault_programs import X as DIGITS
 from fault_programs import Y as LABELS
 from fault_programs import mlp
@@ -94,6 +97,48 @@ def test_batch_norm_that_fits_no_evaluation() -> None:
     assert "normalization" in [fault.kind for fault in looked.faults[:2]]
     assert any("With the statistics of a batch" in fault.message for fault in looked.faults)
     assert not found(net(nn.BatchNorm1d(64)), seconds=20).faults
+
+
+def slow(seconds: float) -> Any:
+    """The usual loop body, whose steps take at least so long."""
+
+    def step(model: nn.Module, optimizer: Any, loss: Any, x: Tensor, y: Tensor) -> float:
+        until = time.thread_time() + seconds
+        optimizer.zero_grad()
+        value = loss(model(x), y)
+        value.backward()
+        optimizer.step()
+        while time.thread_time() < until:
+            pass
+        return float(value.detach())
+
+    return step
+
+
+@pytest.mark.parametrize(("momentum", "learns"), [(0.1, True), (0.01, True), (0.001, False)])
+def test_running_averages_that_lag_behind_a_short_trial(momentum: float, learns: bool) -> None:
+    """MobileNetV3's momentum of 0.01 needs 500 steps until evaluation works; a tenth of it is no usual one."""
+    torch.manual_seed(0)
+    layers: list[nn.Module] = []
+    for _ in range(6):
+        layers += [nn.Linear(32, 32, bias=False), nn.BatchNorm1d(32, momentum=momentum), nn.ReLU()]
+        nn.init.normal_(layers[-3].weight, std=0.01)  # what averages near 1 leave small
+    model = nn.Sequential(*layers, nn.Linear(32, 10))
+    seen = evidence(model, X[:100], Y[:100], optimizer=torch.optim.Adam(model.parameters(), 3e-3), data=DATA)
+    program = UserProgram.of(seen)
+    assert program is not None
+    trained = program.copied().train(40, enough=math.inf)
+    assert trained.learns == learns and math.isnan(trained.batched) == learns
+    assert max(trained.known, trained.batched) > 0.4 and (trained.held > 0.4) == learns
+
+
+def test_steps_too_long_for_a_trial_condemn_nothing() -> None:
+    """A copy that gets a few steps in its time is not judged, whatever its outputs know by then."""
+    torch.manual_seed(0)
+    model = nn.Sequential(*(layer for _ in range(3) for layer in (nn.Linear(32, 32), nn.Tanh())), nn.Linear(32, 10))
+    looked = found(model, rate=1e-4, step=slow(0.1), seconds=3)
+    assert not looked.faults and looked.mending is None
+    assert any("pass seconds= for more" in line for line in looked.not_examined)
 
 
 def test_dropout_that_stays_on() -> None:

@@ -423,6 +423,15 @@ def test_a_training_step_without_a_loss() -> None:
         Call.of(Lightning("nothing"), (X, Y)).run()
 
 
+def test_a_training_step_that_steps_by_itself() -> None:
+    model = Lightning("tensor")
+    model.automatic_optimization = False
+    with pytest.raises(InputError, match="Its training_step steps by itself, so .*: pass inputs, targets and loss="):
+        Call.of(model, (X, Y)).run()
+    given = Call.of(model, X, Y, loss=F.cross_entropy)
+    torch.testing.assert_close(given.loss(given.run()), F.cross_entropy(model(X), Y))
+
+
 def test_a_call_of_ones_own() -> None:
     model = Two().eval()
     batch = {"left": X, "right": 2 * X, "note": "kept"}

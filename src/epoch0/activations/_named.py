@@ -225,12 +225,8 @@ def selu() -> Activation:
     return _exponential("selu", 1.0507009873554804934193349852946, 1.6732632423543772848170429916717, 1.0)
 
 
-def _read_celu(alpha: float) -> Activation | None:
-    return celu(alpha) if alpha > 0 else None
-
-
 @checked
-@_known("CELU", parameters=(("alpha", 1.0),), reads=_read_celu)
+@_known("CELU", parameters=(("alpha", 1.0),), reads=lambda alpha: celu(alpha) if alpha > 0 else None)  # type: ignore[has-type]
 def celu(alpha: Positive = 1.0) -> Activation:
     """Equal to h for h > 0, alpha * (exp(h / alpha) - 1) below, smooth for every ``alpha`` > 0; as in torch."""
     return _exponential("celu", 1.0, float(alpha), float(alpha), alpha=float(alpha))

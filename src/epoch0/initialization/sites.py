@@ -67,9 +67,10 @@ class Follower:
                 reasons += ["code that cannot be followed"] if op is not None and op.index < 0 else []
                 break
             known, passed = only_moves(op), False
+            adds = op.name == "add" and len(op.weights) == 1 and op.call is not None and len(op.call.constants()) == 1
             if op.meaning.kind == "norm":
                 norm = True
-            elif not active and not bias and node == start and _is_bias(op):
+            elif not active and not bias and node == start and adds:
                 bias, biased, passed = op.weights[0], op.outputs[0], True
             elif is_linear(op):
                 known = active or not self._activation_ahead(op.outputs[0])
@@ -136,10 +137,6 @@ def _activation(start: int, last: Op, inside: list[Op]) -> tuple[Activation | No
         return values[last.outputs[0]]
 
     return made_activation(name, key, function), name
-
-
-def _is_bias(op: Op) -> bool:
-    return op.name == "add" and len(op.weights) == 1 and op.call is not None and len(op.call.constants()) == 1
 
 
 MATRIX = ("matmul", "mm", "addmm")  # operations whose weights are (inputs, outputs)

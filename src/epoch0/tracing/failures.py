@@ -25,7 +25,9 @@ def explain_first_run(
     text = f"the model fails on {given}, in {where}: {type(error).__name__}: {first_line(error)}"
     if isinstance(error, NotImplementedError) and 'required "forward"' in str(error):
         text += " (forward=lambda model, batch: ... calls it in another way.)"
-    if isinstance(error, TypeError) and "argument" in str(error) and not args:
+    if isinstance(error, TypeError) and getattr(model, "automatic_optimization", True) is False:
+        text += " (Its training_step steps by itself, so it gives no loss: pass inputs, targets and loss=.)"
+    elif isinstance(error, TypeError) and "argument" in str(error) and not args:
         text += " (A tuple is model(*batch), a mapping model(**batch); targets are an argument of their own; "
         text += "forward=lambda model, batch: ... calls it in any other way.)"
     return InputError(text)

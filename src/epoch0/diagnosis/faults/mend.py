@@ -127,6 +127,9 @@ def mend(seen: Evidence, suspects: Sequence[Fault], seconds: float, tell: Tell) 
             seen.stopped = raised(error)
             return None
         sound = Mending(own).sound and not own.idle
+        if own.steps < FEWEST and own.seconds > seconds / 6 and not (sound or suspects):
+            seen.stopped = f"{own.steps} steps take {own.seconds:.0f} CPU seconds; pass seconds= for more"
+            return None
         if sound and not (suspects := _standing(own, suspects)):
             return Mending(own)
         if program.untold and not sound and not math.isnan(own.known):

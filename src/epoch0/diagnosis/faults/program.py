@@ -31,6 +31,7 @@ OTHERS = 4  # how often the targets are exchanged among them
 KNOWS, CLEARLY, ENOUGH = 0.12, 0.3, 0.6
 FEW, ALL = 16, 0.8  # fewer examples are a table, known where this share of it is: an XOR without its last row is not
 EXPLODING = 0.1  # the loss has fallen by less than this share of what it lies below that with others' targets
+SLOWEST = 0.01  # momentum of batch norm that is usual (MobileNetV3): some 500 steps until it forgets where it began
 LOOKS = 8  # how often in a training it is measured what the outputs know
 
 
@@ -180,11 +181,15 @@ class UserProgram:
                     if last or curve[-1][1] >= (usual if enough is None else enough):
                         break
         rest = slice(self.call.examples - self.held, None)
+        norms = [m for m in self.call.model.modules() if getattr(m, "track_running_stats", False)]
+        slowest = min((1.0 if (m := getattr(norm, "momentum", None)) is None else m for norm in norms), default=0.0)
+        looked = norms and not self.untold and curve[-1][1] < KNOWS
+        batched = self.known(seed, batches=True) if looked else math.nan
+        if lags := batched >= ENOUGH and slowest >= SLOWEST and (1 - slowest) ** len(losses) > 0.01:
+            curve[-1], batched = (len(losses), batched), math.nan  # after longer training they will be as good
         apart = self.held and not self.untold and math.isfinite(losses[-1])
-        held = self.known(seed, rest) if apart else None
+        held = self.known(seed, rest, batches=lags) if apart else None
         left = rate_of(self.optimizer) / rate if rate > 0 else 1.0
-        norms = any(getattr(module, "track_running_stats", False) for module in self.call.model.modules())
-        batched = self.known(seed, batches=True) if norms and not self.untold and curve[-1][1] < KNOWS else math.nan
         spent = time.thread_time() - started
         done = Trained(tuple(curve), tuple(losses), held, spent, left, bar, self.held, batched=batched)
         return dataclasses.replace(done, untold=self.untold, idle=self.idle)

@@ -254,20 +254,17 @@ def _laws(rule: Activation, widths: list[int], moments: DenseMoments, examples: 
     laws, depth = [], len(moments.q)
     for layer in range(depth):
         shares = (moments.shared, moments.entering_c, moments.concentration)
+        # rounded finely next to 1 too, where what is missing decides how small a score can be
+        odds = [min(max(share[layer], 0.01) / max(1 - share[layer], 1e-9), 1e3) for share in shares]
         key = (
             *(round(_ALIKE * math.log(max(item[layer], 1e-300))) for item in (moments.q, moments.entering)),
-            *(_near_one(share[layer]) for share in shares),
+            *(round(_ALIKE / 5 * math.log(ratio)) for ratio in odds),
             *(widths[layer], widths[layer + 1], layer == 0, layer == depth - 1),
         )
         if key not in known:
             known[key] = _law(rule, widths, moments, examples, layer, numpy_generator(seed, 2, layer))
         laws.append(known[key])
     return laws
-
-
-def _near_one(share: float) -> int:
-    """Rounded finely next to 1 too, where what is missing decides how small a score can be."""
-    return round(_ALIKE / 5 * math.log(min(max(share, 0.01) / max(1 - share, 1e-9), 1e3)))
 
 
 def _law(
