@@ -2,7 +2,7 @@
 
     python benchmarks/bench_faults.py              # figures of what was measured, certainties cross-validated
     python benchmarks/bench_faults.py --measure [NAME ...] [--seconds S]    # looks at the programs anew
-    python benchmarks/bench_faults.py --sound      # what is said of loop_bodies.py and sound_programs.py, all sound
+    python benchmarks/bench_faults.py --sound      # what is said of loop_bodies.py and sound_programs*.py, all sound
     python benchmarks/bench_faults.py --peers      # torchtest2 and neural-net-checklist, in .venv-zoo
 
 The programs: ``benchmarks/faults``, or the folders that EPOCH0_FAULTS names, with ":" between. Each holds ``faults.py``
@@ -126,6 +126,7 @@ def sound() -> dict[str, dict[str, list[str]]]:
     import loop_bodies
     import sound_programs
     import sound_programs_more
+    import sound_programs_third
 
     import epoch0 as e0
 
@@ -149,12 +150,14 @@ def sound() -> dict[str, dict[str, list[str]]]:
         it = build()
         given = {what: it[what] for what in ("loss", "optimizer", "step")}
         tell("loop bodies", name, it["model"], it["x"], it["y"], data=(it["X"], it["Y"]), **given)
-    for name, build in sound_programs.PROGRAMS.items():
-        given, named, _, _ = build()
-        tell("ways to hand over", name, *given, **named)
-    for name, build in sound_programs_more.PROGRAMS.items():
-        given, named, _, _ = build()
-        tell("after tutorials", name, *given, **named)
+    lots = {
+        "ways to hand over": sound_programs, "after tutorials": sound_programs_more,
+        "after courses and papers": sound_programs_third,
+    }  # fmt: skip
+    for kind, lot in lots.items():
+        for name, build in lot.PROGRAMS.items():
+            given, named, _, _ = build()
+            tell(kind, name, *given, **named)
     for name, (build, causes) in broken_programs.PROGRAMS.items():
         given, named, _, _ = build()
         tell("the same with a fault", name, *given, causes=causes, **named)

@@ -36,6 +36,8 @@ OUTCOMES = HERE / "outcomes.json"
 PAGE = HERE.parent / "docs" / "zoo.md"
 LARGE = 50 * 2**20
 """Bytes of a pass from which its memory is compared: below, what the process itself takes is larger."""
+BATCHES = 8
+"""Batches that a stock model is trained on as a program of its owner's, with Adam at the suggested rate."""
 LIBRARIES = {
     "torchvision": "torchvision", "timm": "timm", "hf": "transformers", "diffusers": "diffusers",
     "pyg": "torch_geometric",
@@ -85,8 +87,13 @@ def examine(name: str, trial: bool) -> dict[str, Any]:
             found["trial"] = 0.0 if report.trial is None else report.trial.seconds
         trained = [p for p in case.model.parameters() if p.requires_grad]
         optimizer = torch.optim.Adam(trained, report.recipes["adam"].learning_rate)
-        looked = find_faults(case.model, batch, targets, optimizer=optimizer, seconds=0, **arguments)
-        found["faults"] = [str(fault) for fault in looked.faults]
+        data = [case.draw(number) if targets is not None else case.draw(number)[0] for number in range(BATCHES)]
+        own = {"optimizer": optimizer, "data": data, "seconds": 60.0 if name in models.ZOO else 0.0}
+        began = time.process_time()
+        looked = find_faults(case.model, batch, targets, **own, **arguments)
+        found["faults"], done = [str(fault) for fault in looked.faults], looked.mending
+        found["program"] = "not judged" if done is None else "learns" if done.sound else "does not learn"
+        found["search"] = time.process_time() - began
     except Exception as problem:
         found["error"] = f"{type(problem).__name__}: {' '.join(str(problem).split())}"
         found["refused"] = type(problem).__name__ == "InputError"
@@ -244,9 +251,15 @@ def summary(kept: list[dict[str, Any]], truths: dict[str, Any]) -> str:
             )
     searched = [found for found in judged if "faults" in found and found["model"] in models.ZOO]
     faulty = [f"{found['model']}: {' '.join(found['faults'])}" for found in searched if found["faults"]]
+    said = {
+        word: [found["model"] for found in searched if found["program"] == word]
+        for word in ("learns", "not judged", "does not learn")
+    }
     lines.append(
-        f"- Of {len(searched)} stock models with Adam at the suggested rate, {len(faulty)} are said to have a fault "
-        f"before training ({_names(faulty)})."
+        f"- Of {len(searched)} stock models as programs (`optimizer=` Adam at the suggested rate, `data=` {BATCHES} "
+        f"batches), {len(faulty)} are said to have a fault ({_names(faulty)}) and {len(said['does not learn'])} not to "
+        f"learn ({_names(said['does not learn'])}); {len(said['learns'])} learn, and {len(said['not judged'])} are not "
+        f"judged in 60 CPU seconds ({_names(said['not judged'])})."
     )
     for what, key in (("CPU time", "seconds"), ("Peak memory", "bytes")):
         costs = sorted(

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, SequentialSampler, TensorDataset
 
 import epoch0 as e0
-from epoch0.diagnosis.faults import find_faults
+from epoch0.diagnosis.faults import evidence, find_faults
 from epoch0.errors import InputError
 from fault_programs import X, Y, adam, mlp
 
@@ -571,6 +571,25 @@ def test_of_two_optimizers_that_step_for_losses_of_their_own_nothing_is_said() -
         report = e0.checkup(model, X[:100], Y[:100], loss=F.cross_entropy, optimizer=parts, data=(X, Y), step=step)
         assert "yours" not in report.recipes and not report.faults
         assert any("several optimizers are not followed" in line for line in report.not_examined)
+
+
+@pytest.mark.parametrize("dataset", [False, True])
+def test_data_that_are_sorted_by_class_are_read_to_their_end(dataset: bool) -> None:
+    torch.manual_seed(0)
+    order, model = torch.arange(3 * len(Y)) % len(Y), mlp()
+    order = order[Y[order].argsort()]
+    x, y = X[order], Y[order]
+    given = {"optimizer": adam(model), "data": TensorDataset(x, y) if dataset else (x, y), "seconds": 20}
+    looked = find_faults(model, X[:100], Y[:100], loss=F.cross_entropy, **given)
+    assert not looked.faults and looked.mending is not None and looked.mending.sound
+
+
+def test_batches_in_a_list_say_how_many_examples_a_step_has() -> None:
+    model = mlp()
+    batches = list(zip(X.split(8), Y.split(8), strict=True))
+    for data in (batches, lambda: iter(batches)):
+        seen = evidence(model, X[:100], Y[:100], loss=F.cross_entropy, optimizer=adam(model), data=data)
+        assert seen.batch_size == 8
 
 
 def test_a_loader_of_a_stream_is_read() -> None:

@@ -369,14 +369,16 @@ def test_a_body_that_fails_itself_is_told_so() -> None:
 
 @pytest.mark.slow
 def test_sound_programs_of_others_are_not_condemned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """85 of benchmarks/loop_bodies.py, 89 of sound_programs.py, by people who knew neither the checks nor the code.
+    """85 of benchmarks/loop_bodies.py, 89 + 27 + 24 of sound_programs*.py, by people who knew neither checks nor code.
 
-    And 63 of the latter with a fault each (broken_programs.py).
+    And 63 of the 89 with a fault each (broken_programs.py).
     """
     monkeypatch.syspath_prepend(Path(__file__).parents[2] / "benchmarks")
-    bodies, ways, broken = importlib.import_module("bench_faults").sound().values()
+    bodies, ways, tutorials, courses, broken = importlib.import_module("bench_faults").sound().values()
     assert not bodies.get("condemned") and len(bodies["learns"]) >= 84 and not bodies.get("refused"), bodies
     assert not ways.get("condemned") and len(ways["learns"]) >= 85 and not ways.get("refused"), ways
+    assert not tutorials.get("condemned") and len(tutorials["learns"]) >= 24, tutorials
+    assert not courses.get("condemned") and len(courses["learns"]) >= 22, courses
     assert len(broken["a true cause first"]) >= 40 and len(broken.get("learns", [])) <= 12, broken
 
 

@@ -122,6 +122,27 @@ def test_a_mapping_may_say_label() -> None:
     assert not looked.faults and looked.mending is not None and looked.mending.own.learns
 
 
+def test_a_decoder_that_reads_the_labels_learns_from_them_alone_at_first() -> None:
+    """With other labels it would read these: its outputs, not the labels, are those of other examples."""
+
+    class Speller(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words, self.out = nn.Embedding(20, 32), nn.Linear(32, 20)
+
+        def forward(self, read: Tensor, labels: Tensor) -> dict[str, Tensor]:
+            h = self.words(F.pad(labels, (1, 0))[:, :-1]) + self.words(read).mean(1, keepdim=True)
+            logits = self.out(h)
+            return {"loss": F.cross_entropy(logits.flatten(0, 1), labels.flatten()), "logits": logits}
+
+    torch.manual_seed(0)
+    begun, model = torch.randint(20, (400, 1)), Speller()
+    rows = [{"read": x, "labels": y} for x, y in zip(TOKENS, (begun + 3 * torch.arange(8)) % 20, strict=False)]
+    loader = DataLoader(rows, 40)
+    looked = find_faults(model, next(iter(loader)), optimizer=adam(model, 1e-2), data=loader, seconds=20)
+    assert not looked.faults and looked.mending is not None and looked.mending.own.known > 0.5
+
+
 class Forces(nn.Module):
     """An energy, and its derivative by the places of four atoms."""
 
@@ -157,6 +178,46 @@ def test_a_forward_that_differentiates() -> None:
     )  # fmt: skip
     assert report.trains and not report.faults, report.verdict
     assert not places.requires_grad
+
+
+def test_a_loop_body_that_differentiates_by_its_inputs() -> None:
+    """Points where an equation is to hold, u' = -u with u(0) = 1, as their owner has them: asking for a gradient."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(1, 32), nn.Tanh(), nn.Linear(32, 1))
+    points = torch.linspace(0, 3, 100)[:, None].requires_grad_()
+
+    def step(model: nn.Module, optimizer: Any, loss: Any, x: Tensor, y: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        u = model(x)
+        slope = torch.autograd.grad(u.sum(), x, create_graph=True)[0]
+        value = (slope + u).square().mean() + (model(torch.zeros(1, 1)) - 1).square().mean()
+        value.backward()
+        optimizer.step()
+        return value
+
+    given = {"loss": F.mse_loss, "optimizer": adam(model, 1e-2), "step": step}
+    report = e0.checkup(model, points, torch.exp(-points.detach()), **given, seconds=20)
+    assert report.recipes["yours"].trains and not report.faults and points.grad is None
+
+    def slope(model: nn.Module, x: Tensor) -> Tensor:  # and what is differentiated in a call of one's own
+        return torch.autograd.grad(model(x).sum(), x, create_graph=True)[0]
+
+    given = {"loss": F.mse_loss, "optimizer": adam(model, 1e-2), "forward": slope}
+    report = e0.checkup(model, points, -torch.exp(-points.detach()), **given, seconds=20)
+    assert report.recipes["yours"].trains and not report.faults and points.grad is None
+
+
+def test_a_number_and_nothing_else_cannot_be_looked_at() -> None:
+    class Line(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(64, 1))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return (x @ self.weight).square().mean()
+
+    with pytest.raises(InputError, match="the model returns one number and has no part that returns more"):
+        e0.checkup(Line(), X[:20])
 
 
 @pytest.mark.parametrize("made", [lambda v: (v, v.detach()), lambda v: [v, 0.0], lambda v: {"loss": v, "box": 0.0}])

@@ -318,7 +318,11 @@ def test_targets_are_split_with_the_examples() -> None:
 def test_the_batch_takes_the_models_dtype_and_stays_itself() -> None:
     given = {"sample": IMAGES.double().requires_grad_(), "timestep": TIMES}
     call = Call.of(UNet(), given)
-    assert call.batch["sample"].dtype == torch.float32 and not call.batch["sample"].requires_grad
+    sample = call.batch["sample"]  # a point at which the model may differentiate, and no longer what was given
+    assert sample.dtype == torch.float32 and sample.is_leaf and sample.requires_grad
+    assert not Call.of(UNet(), {**given, "sample": IMAGES}).batch["sample"].requires_grad
+    sample.sum().backward()
+    assert given["sample"].grad is None
     assert call.batch["timestep"].dtype == torch.int64 and given["sample"].dtype == torch.float64
     graph = Graph(X.double(), EDGES)
     changed = Call.of(GraphNet(), graph).batch
@@ -426,7 +430,7 @@ def test_a_training_step_without_a_loss() -> None:
 def test_a_training_step_that_steps_by_itself() -> None:
     model = Lightning("tensor")
     model.automatic_optimization = False
-    with pytest.raises(InputError, match="Its training_step steps by itself, so .*: pass inputs, targets and loss="):
+    with pytest.raises(InputError, match=r"Its training_step steps by itself, so .*: pass inputs, targets and loss="):
         Call.of(model, (X, Y)).run()
     given = Call.of(model, X, Y, loss=F.cross_entropy)
     torch.testing.assert_close(given.loss(given.run()), F.cross_entropy(model(X), Y))

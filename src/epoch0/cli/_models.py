@@ -28,12 +28,8 @@ Model = Annotated[
         "Or one of a library, with random weights: timm:resnet50, torchvision:vit_b_16, hf:path/to/config.json."
     ),
 ]
-Data = Annotated[
-    str | None, Option("--data", help="Inputs: digits, mnist, fashion-mnist, cifar10 or a path.npz with x and y.")
-]
-InputShape = Annotated[
-    str | None, Option(help="Gaussian inputs of this shape instead of data, such as 784 or 3,32,32.")
-]
+Data = Annotated[str | None, Option("--data", help="digits, mnist, fashion-mnist, cifar10 or a path.npz with x and y.")]
+InputShape = Annotated[str | None, Option(help="Gaussian inputs of this shape, such as 784 or 3,32,32.")]
 Weights = Annotated[Path | None, Option(help="A safetensors file with the weights; never a pickle.")]
 BatchOrFile = Annotated[
     str | None,
@@ -49,9 +45,7 @@ Points = "Each is the number of an example of the data, origin, or coordinates w
 Trial = Annotated[
     bool | None, Option("--trial/--no-trial", help="Train a copy for a few steps; by default where that takes seconds.")
 ]
-Norm = Annotated[
-    Literal["train", "eval"], Option(help="Batch norm as training sees it, or with its running statistics.")
-]
+Norm = Annotated[Literal["train", "eval"], Option(help="Batch norm as training sees it, or by running statistics.")]
 
 
 def checkup(
@@ -69,9 +63,7 @@ def checkup(
     stream: Annotated[
         bool, Option("--stream", help="Build hf:config.json without memory and measure it one block at a time.")
     ] = False,
-    dry_run: Annotated[
-        bool, Option("--dry-run", help="With --stream: only say what memory and time it would take.")
-    ] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="With --stream: only say the memory and time it takes.")] = False,
     seed: Seed = 0,
     html: Annotated[Path | None, Option(help="Also write one self-contained page with pictures.")] = None,
     fix: Annotated[
@@ -80,16 +72,12 @@ def checkup(
     ] = None,
     method: Annotated[How, Option(help="With --fix: set by theory, or rescaled until measured.")] = "theory",
     trial: Trial = None,
-    depth: Annotated[
-        int | None, Option(min=0, help="How many levels of parts to print under a block; by default as fits.")
-    ] = None,
+    depth: Annotated[int | None, Option(min=0, help="Levels of parts to print under a block; default as fits.")] = None,
     fail_on: Annotated[
         Literal["hard", "fault", "never"],
         Option(help="Leave with exit code 1 if the verdict is this or worse, or a fault is found, for a CI job."),
     ] = "never",
-    seconds: Annotated[
-        float, Option(min=0, help="CPU seconds for a whole program, the time for trying changes included.")
-    ] = 60.0,
+    seconds: Annotated[float, Option(min=0, help="CPU seconds for a program, with trying changes.")] = 60.0,
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
@@ -162,9 +150,7 @@ def init(
     model: Model,
     out: Annotated[Path, Option(help="Safetensors file for the weights.")] = Path("weights.safetensors"),
     at: Annotated[str, Option(help="edge-of-chaos, or the gain chi that every layer is to have.")] = "edge-of-chaos",
-    method: Annotated[
-        How, Option(help="theory: fresh weights by formula; measured: the weights there are, rescaled.")
-    ] = "theory",
+    method: Annotated[How, Option(help="theory: fresh weights; measured: those there are, rescaled.")] = "theory",
     bias_std: Annotated[float | None, Option(help="sigma_b; default 0 for ReLU and its like, else 0.2.")] = None,
     draw: Annotated[
         Literal["mirrored", "gaussian", "uniform", "orthogonal", "keep"],
@@ -205,9 +191,7 @@ def init(
 
 def regions(
     model: Model,
-    line: Annotated[
-        tuple[str, str] | None, Option(help=f"Two points, the line between them. {Points}", metavar="A B")
-    ] = None,
+    line: Annotated[tuple[str, str] | None, Option(help=f"A line between two points. {Points}", metavar="A B")] = None,
     plane: Annotated[
         tuple[str, str, str] | None,
         Option(help="Three points, the square around the circle through them.", metavar="A B C"),
@@ -296,9 +280,7 @@ def prune(
     score: Annotated[
         str, Option(help="What a weight is worth, such as snip, grasp, synflow, force, obd, magnitude, random.")
     ] = "snip",
-    scope: Annotated[
-        Literal["global", "layer"], Option(help="One threshold for all layers, or one for each.")
-    ] = "global",
+    scope: Annotated[Literal["global", "layer"], Option(help="One threshold for all layers, or one each.")] = "global",
     layers: Annotated[
         Literal["uniform", "erk"], Option(help="With --scope layer: equal densities, or Erdos-Renyi-kernel ones.")
     ] = "uniform",
@@ -311,9 +293,7 @@ def prune(
         Option(help="Bring what is left to the edge of chaos: measured (right for all masks), by layer, by row."),
     ] = None,
     out: Annotated[Path | None, Option(help="Write the masks to this safetensors file.")] = None,
-    out_weights: Annotated[
-        Path | None, Option(help="Write the pruned (and rescaled) weights to this safetensors file.")
-    ] = None,
+    out_weights: Annotated[Path | None, Option(help="Write the pruned weights to this safetensors file.")] = None,
     data_name: Data = None,
     input_shape: InputShape = None,
     weights: Weights = None,

@@ -17,9 +17,7 @@ from epoch0.cli._shared import DataDir, Json, check_picture, print_json, print_r
 from epoch0.errors import InputError, reworded
 from epoch0.files import to_write, write_atomic
 
-Activation = Annotated[
-    str, Argument(help="A name such as tanh, or path.py:function. A function is your code; it is run.")
-]
+Activation = Annotated[str, Argument(help="A name such as tanh, or path.py:function: your code, it is run.")]
 Density = Annotated[float, Option(help="Fraction of the weights kept (alpha), in (0, 1].")]
 
 BIAS_STD = 0.2  # sigma_b of activations with a scale, unless another is asked for; those without (ReLU) need none
@@ -39,9 +37,7 @@ def reproduce(
         str | None, Option(help="Run only part i of n, as i/n, into its own results file; join with sweep merge.")
     ] = None,
     data_dir: DataDir = None,
-    dry_run: Annotated[
-        bool, Option("--dry-run", help="Run nothing: print runs, weights, images and hours, measured here.")
-    ] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Only print runs, weights, images and hours here.")] = False,
     seconds: Annotated[float, Option(help="Of measurement for a dry run.")] = 20.0,
     list_all: Annotated[bool, Option("--list", help="List the artifacts and leave.")] = False,
     statements: Annotated[
@@ -216,9 +212,7 @@ def growth(
 
 
 def eoc(
-    names: Annotated[
-        list[str] | None, Argument(help="Activations: names, or path.py:function; by default all with a name.")
-    ] = None,
+    names: Annotated[list[str] | None, Argument(help="Names, or path.py:function; default all with a name.")] = None,
     bias_std: Annotated[
         float | None,
         Option(help="sigma_b; the weights that go with it are looked for. Default 0 for ReLU's like, else 0.2."),
@@ -291,9 +285,7 @@ def phase_diagram(
 def kernel(
     activation: Activation,
     depth: Annotated[int, Option(min=1, help="Hidden layers.")] = 10,
-    weight_std: Annotated[
-        float | None, Option(help="sigma_w, std of a weight times sqrt(fan_in); default the edge of chaos.")
-    ] = None,
+    weight_std: Annotated[float | None, Option(help="sigma_w, std times sqrt(fan_in); default edge of chaos.")] = None,
     bias_std: Annotated[float, Option(help="sigma_b, the standard deviation of a bias.")] = 0.0,
     density: Density = 1.0,
     architecture: Annotated[

@@ -15,9 +15,7 @@ from epoch0.errors import InputError
 from epoch0.files import to_write, write_atomic
 
 Json = Annotated[bool, Option("--json", help="Print JSON instead of tables.")]
-DataDir = Annotated[
-    Path | None, Option("--data-dir", help="Folder of data sets, looked in before EPOCH0_DATA and the cache.")
-]
+DataDir = Annotated[Path | None, Option("--data-dir", help="Folder of data sets, before EPOCH0_DATA and the cache.")]
 
 
 def guarded(function: Callable[..., None]) -> Callable[..., None]:

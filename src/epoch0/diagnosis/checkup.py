@@ -184,7 +184,7 @@ def checkup(
         remarks.append(f"As a pass takes long, {step_of}gains were measured on {some}.")
     rows = None
     floats = isinstance(call.batch, Tensor) and call.batch.is_floating_point()
-    signs = Signs(input_size=float(call.batch.square().mean().sqrt()) if floats else 1.0)
+    signs = Signs(input_size=float(call.batch.detach().square().mean().sqrt()) if floats else 1.0)
     try:
         with tape(fewer, batch_norm=batch_norm, still=True) as record:
             usual = next((many for limit, many in DIRECTIONS.items() if one.seconds <= limit), 2)
@@ -250,6 +250,8 @@ LAYERS_ONLY = (
 
 def made_up(batch: Any, output: Tensor, seed: int) -> tuple[Tensor, str]:
     """Targets for these outputs, and what was made up."""
+    if not output.dim():
+        raise InputError("the model returns one number and has no part that returns more; return its outputs, too.")
     source = generator(seed, 0x7461)
     floats = (tensor for _, tensor in parts(batch) if tensor.is_floating_point())
     given = next((t for t in floats if t.dim() > 1 and len(t) == len(output)), None)

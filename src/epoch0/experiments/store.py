@@ -72,7 +72,12 @@ class Store:
         self._database: sqlite3.Connection | None = None
         try:
             with self._explained("opened"):
-                _check_beside(self.path)
+                for ending in ("-journal", "-wal", "-shm"):  # SQLite's own files: it waits for a pipe for ever
+                    beside = f"{os.path.realpath(self.path)}{ending}"
+                    with suppress(FileNotFoundError, NotADirectoryError):  # they come and go
+                        if not stat.S_ISREG(os.lstat(beside).st_mode):
+                            text = f"{beside} is no file, so the results file beside it cannot be opened; remove it."
+                            raise InputError(text)
                 if read_only:
                     _check_header(self.path)
                     for mode in ("ro", "rw"):
@@ -317,14 +322,6 @@ def on_network(folder: StrPath, mounts: str = "/proc/mounts") -> bool:
 def _connect(name: str, uri: bool = False) -> sqlite3.Connection:
     """A connection that commits every statement by itself; readers wait for a writer's commit."""
     return sqlite3.connect(name, timeout=10.0, isolation_level=None, uri=uri)
-
-
-def _check_beside(path: Path) -> None:
-    """SQLite's own files beside it are files: it waits for a pipe for ever."""
-    for ending in ("-journal", "-wal", "-shm"):
-        with suppress(FileNotFoundError, NotADirectoryError):  # they come and go
-            if not stat.S_ISREG(os.lstat(beside := f"{os.path.realpath(path)}{ending}").st_mode):
-                raise InputError(f"{beside} is no file, so the results file beside it cannot be opened; remove it.")
 
 
 def _check_header(path: Path) -> None:

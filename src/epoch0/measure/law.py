@@ -251,7 +251,9 @@ class Walk:
         if node not in self.flows:  # carry everything through the operation, or note why that cannot be done
             outputs = event.outputs[: max(event.results, 1)]
             try:
-                self.flows.update(zip(outputs, self._through(event), strict=True))
+                if len(flows := self._through(event)) != len(outputs):  # results of which some do not depend on it
+                    raise NoLaw(in_words(event.name))
+                self.flows.update(zip(outputs, flows, strict=True))
             except NoLaw as reason:
                 self.flows.update(dict.fromkeys(outputs, str(reason)))
             self.flows.update(dict.fromkeys(event.outputs[len(outputs) :], "a tensor changed under another name"))

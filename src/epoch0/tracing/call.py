@@ -97,7 +97,8 @@ class Call:
 
         def moved(tensor: Tensor) -> Tensor:
             floating = parameter is not None and tensor.is_floating_point()
-            return here(tensor).to(torch.float32 if empty else home.dtype) if floating else here(tensor)
+            new = here(tensor).to(torch.float32 if empty else home.dtype) if floating else here(tensor)
+            return new.requires_grad_(tensor.requires_grad)  # of a point at which the model differentiates
 
         named = parts(batch, model)
         check_tensors(batch, named)
@@ -126,7 +127,8 @@ class Call:
             raise InputError(f"{described(self.batch)} cannot be split into examples.")
 
         def selected(tensor: Tensor) -> Tensor:
-            return tensor[index] if tensor.dim() and len(tensor) == self.examples else tensor
+            chosen = tensor[index] if tensor.dim() and len(tensor) == self.examples else tensor
+            return chosen.detach().requires_grad_(tensor.requires_grad)
 
         count = len(range(self.examples)[index]) if isinstance(index, slice) else len(index)
         return replace(self, batch=mapped(self.batch, selected), targets=mapped(self.targets, selected), examples=count)
@@ -205,9 +207,10 @@ class Call:
             try:
                 result = self._called(model, batch)
             except RuntimeError as error:  # a forward that differentiates, as for forces
-                if torch.is_grad_enabled() or "does not require grad" not in str(error):
+                if torch.is_grad_enabled() or "not require grad" not in str(error):
                     raise
                 with torch.enable_grad():
+                    batch = mapped(batch, lambda t: t.requires_grad_() if t.is_floating_point() else t)
                     result = mapped(self._called(model, batch), Tensor.detach)
         self._seen["loss"] = self._own_loss(result) is not None
         return result
@@ -500,7 +503,8 @@ def joined(batches: list[Any], most: int) -> Any:
     first = batches[0] if batches else None
     if isinstance(first, Tensor):
         fits = first.dim() and all(isinstance(item, Tensor) and item.shape[1:] == first.shape[1:] for item in batches)
-        return torch.cat(batches)[:most] if fits else None
+        whole = torch.cat(batches) if fits else None  # often sorted by class
+        return whole if whole is None or len(whole) <= most else whole[torch.linspace(0, len(whole) - 1, most).long()]
     if not isinstance(first, tuple | list | Mapping) or not all(type(batch) is type(first) for batch in batches):
         return None
     keys = list(first) if isinstance(first, Mapping) else range(len(first))

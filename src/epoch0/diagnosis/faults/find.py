@@ -267,7 +267,8 @@ def _known(call: Call, data: Any, turned: bool) -> tuple[tuple[Any, Any] | None,
     with unchanged(call.model), noise_kept(*(stream for stream in streams if isinstance(stream, torch.Generator))):
         pairs = [_turned(pair) if turned else pair for pair in _read(data, call)]
     inputs, targets = (joined([pair[place] for pair in pairs], MOST) for place in (0, 1))
-    return (inputs, targets), data.batch_size if isinstance(data, DataLoader) else None
+    first = None if isinstance(data, Dataset) else next((len(t) for _, t in parts(pairs[0]) if t.dim()), None)
+    return (inputs, targets), getattr(data, "batch_size", None) or first
 
 
 def _read(data: Any, call: Call) -> list[tuple[Any, Any]]:
@@ -275,7 +276,8 @@ def _read(data: Any, call: Call) -> list[tuple[Any, Any]]:
     source: Any = data
     several = len(call.batch) if isinstance(call.batch, tuple | list) and call.targets is not None else 1
     pairs, count = list[tuple[Any, Any]](), 0
-    for item in (source[i] for i in range(min(MOST, len(source)))) if single else source:
+    some = torch.linspace(0, len(source) - 1, min(MOST, len(source))).long().tolist() if single else ()  # often sorted
+    for item in (source[i] for i in some) if single else source:
         if isinstance(item, tuple | list) and len(item) == several + 1 > 2:  # as a TensorDataset has them
             item = (tuple(item[:-1]), item[-1])
         alone = isinstance(item, Tensor | Mapping) or (isinstance(item, tuple | list) and len(item) != 2)

@@ -127,9 +127,7 @@ def mend(seen: Evidence, suspects: Sequence[Fault], seconds: float, tell: Tell) 
             seen.stopped = raised(error)
             return None
         sound = Mending(own).sound and not own.idle
-        if own.steps < FEWEST and own.seconds > seconds / 6 and not (sound or suspects):
-            seen.stopped = f"{own.steps} steps take {own.seconds:.0f} CPU seconds; pass seconds= for more"
-            return None
+        short = own.steps < STEPS and math.isfinite(own.known) and not (sound or suspects)  # for want of time
         if sound and not (suspects := _standing(own, suspects)):
             return Mending(own)
         if program.untold and not sound and not math.isnan(own.known):
@@ -140,7 +138,7 @@ def mend(seen: Evidence, suspects: Sequence[Fault], seconds: float, tell: Tell) 
         length = max(FEWEST, min(number, int(seconds / TRIES / max(own.seconds / own.steps, 1e-9))))
         tried, why, certain = list[Tried](), "", {fault.kind for fault in suspects if fault.certainty >= SURE}
         try:
-            for changes in _order(suspects, tried, only=sound):
+            for changes in () if short and own.steps < FEWEST else _order(suspects, tried, only=sound):
                 if (spent := time.thread_time() - started) > seconds:
                     why = f"Further changes: {seconds:.0f} CPU seconds are over; pass seconds= for more."
                     break
@@ -151,6 +149,9 @@ def mend(seen: Evidence, suspects: Sequence[Fault], seconds: float, tell: Tell) 
                     break
         except KeyboardInterrupt:
             why = "Further changes: stopped by Ctrl-C."
+    if short and not any(one.mends for one in tried):
+        seen.stopped = f"{own.steps} steps take {own.seconds:.0f} CPU seconds; pass seconds= for more"
+        return None
     return Mending(own, tuple(tried), why)
 
 
@@ -159,6 +160,7 @@ def _own(program: UserProgram, suspects: Sequence[Fault], seconds: float, sample
 
     Of a sample of its examples epochs mean nothing.
     """
+    program.read_for(seconds / 60)
     copied = program.copied()
     own, count = copied.train(STEPS, seconds / 6), program.call.examples
     number = LONG if count < FEW else min(EPOCHS * math.ceil(count / program.size), MOST)

@@ -23,7 +23,7 @@ from epoch0.seeds import generator
 from epoch0.tracing.call import Call, as_written, mapped, parts, same_shapes
 from epoch0.tracing.guard import denormals_as_zero, same_noise, unchanged
 
-READ = 128  # examples with which it is measured what the outputs know
+READ, FEWEST = 128, 4  # examples with which it is measured what the outputs know, and the fewest
 HELD = 80  # examples from which on a quarter of them is held out of training
 OTHERS = 4  # how often the targets are exchanged among them
 
@@ -96,6 +96,7 @@ class UserProgram:
     untold: bool = False  # whether nobody says what is right: it is looked at how far the loss falls
     floors: dict[int, float] = dataclasses.field(default_factory=dict)  # first example that is read -> the loss's floor
     idle: str = ""  # why the fall of the loss says nothing
+    read: int = READ  # examples that a look reads, fewer where these take long
     begun: float = math.nan  # the loss before training, with the targets of others if these are told
 
     @classmethod
@@ -107,20 +108,13 @@ class UserProgram:
         placed = call.targets is None and call.labels is not None
         if len(seen.optimizers) != 1 or seen.blind or not call.has_loss:
             return None
-        if call.splits and call.targets is None and isinstance(known[0], Mapping) and isinstance(call.batch, Mapping):
-            call = Call.of(call.model, known[0], forward=call.forward)
-        elif call.splits and known[0] is not None and call.targets is None:
-            pair = isinstance(call.batch, tuple | list) and len(call.batch) == 2
+        if call.splits and known[0] is not None and (call.targets is None or known[1] is not None):
+            kind, pair = Mapping if call.targets is None else Tensor, isinstance(call.batch, tuple | list)
+            pair = pair and call.targets is None and len(call.batch) == 2
             pair = pair and (known[1] is not None or call.batch[1] is None)
-            if pair or same_shapes(known[0], call.batch):
-                call = Call.of(call.model, known if pair else known[0], loss=call.criterion, forward=call.forward)
-        elif (
-            call.splits
-            and known[0] is not None
-            and known[1] is not None
-            and (isinstance(call.batch, Tensor) or same_shapes(known[0], call.batch))
-        ):
-            call = Call.of(call.model, *known, loss=call.criterion, forward=call.forward)
+            whole = known if call.targets is not None else (known if pair else known[0],)
+            if pair or isinstance(call.batch, kind) or same_shapes(known[0], call.batch):
+                call = Call.of(call.model, *whole, loss=call.criterion, forward=call.forward)
         if call.examples < 4:
             return None
         untold = not ((apart and seen.reads_targets) or (placed and cls._placed_targets_are_read(call)))
@@ -157,6 +151,15 @@ class UserProgram:
         model, optimizer, step = copied(self.call.model, self.optimizer, self.step)
         call = dataclasses.replace(self.call, model=model)
         return dataclasses.replace(self, call=call, optimizer=optimizer, step=step, floors={})
+
+    def read_for(self, seconds: float) -> None:
+        """Let a look take no longer than so many CPU seconds, or so many examples as a step."""
+        started, one = time.thread_time(), self.call.rows(slice(self.size)) if self.call.splits else self.call
+        with unchanged(one.model), torch.no_grad():
+            one.model.eval()
+            one.raw()
+        spent = (time.thread_time() - started) * (1 + OTHERS if one.targets is None else 1)
+        self.read = min(READ, max(self.size, FEWEST, int(self.size * seconds / max(spent, 1e-9))))
 
     def train(self, steps: int, seconds: float = math.inf, seed: int = 0, enough: float | None = None) -> Trained:
         """Train this program in place, for at most these steps or CPU seconds, or until its outputs know enough."""
@@ -215,22 +218,29 @@ class UserProgram:
         if few.splits:
             of = slice(few.examples - self.held, None) if self.untold and self.held else of
             subset = few.rows(of or slice(0, few.examples - self.held))
-            drawn = torch.randperm(subset.examples, generator=generator(seed, 0x6B6E))[: ROWS if self.sinks else READ]
+            drawn = torch.randperm(subset.examples, generator=generator(seed, 0x6B6E))
+            drawn = drawn[: min(self.read, ROWS) if self.sinks else self.read]
             few = subset.rows(drawn)
         with unchanged(few.model), torch.no_grad():
             few.model.train(batches)
-            if self.untold:
+            if (alone := few.targets is None and few.forward is None) or self.untold:
                 same_noise(seed)
-            if not bool(few.output(raw := few.raw()).isfinite().all()):
+            if not bool((output := few.output(raw := few.raw())).isfinite().all()):
                 return math.nan
-            own, other = float(self._loss(few, raw)), 0.0
+            own, other, answered = float(self._loss(few, raw)), 0.0, None
             if self.untold:
                 self.idle = ", to below 0, where shares say nothing" if own < 0 else ""
                 self.begun = own if math.isnan(self.begun) else self.begun
                 return (self.begun - own) / max(abs(self.begun), abs(own), 1e-12)
             for place in range(OTHERS):
-                turned = _turned(few, torch.arange(few.examples).roll(1 + place * few.examples // (OTHERS + 1)))
-                other += float(self._loss(turned, raw if few.targets is not None else turned.raw())) / OTHERS
+                order = torch.arange(few.examples).roll(1 + place * few.examples // (OTHERS + 1))
+                turned = _turned(few, order)
+                if alone:
+                    same_noise(seed)
+                again = raw if few.targets is not None or answered is not None else turned.raw()
+                if alone and answered is None and not torch.equal(few.output(again), output):
+                    answered = few.own_loss()  # a decoder reads the labels, too: they get the outputs of others instead
+                other += float(self._loss(turned, again) if answered is None else answered(output[order])) / OTHERS
         if not math.isfinite(own) or not math.isfinite(other):
             return 1.0 if math.isfinite(own) else math.nan
         if of is None and math.isnan(self.begun):
@@ -240,7 +250,7 @@ class UserProgram:
             return 0.0
         if self.sinks and few.splits:
             if (place := int(drawn[0]) + (0 if of is None else self.call.examples)) not in self.floors:
-                found = reach(few.output(raw), few.targets, self.loss)
+                found = reach(output, few.targets, self.loss)
                 self.floors[place] = -math.inf if found is None else found.free
             if -math.inf < (floor := self.floors[place]) < max(own, other):
                 return min((other - own) / (max(own, other) - floor), 1.0)
