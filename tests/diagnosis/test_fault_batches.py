@@ -584,6 +584,16 @@ def test_data_that_are_sorted_by_class_are_read_to_their_end(dataset: bool) -> N
     assert not looked.faults and looked.mending is not None and looked.mending.sound
 
 
+def test_a_list_of_examples_is_read_as_a_dataset_is() -> None:
+    torch.manual_seed(0)
+    model = mlp()
+    given = {"optimizer": adam(model), "data": list(zip(X, Y, strict=True))}
+    seen = evidence(model, X[:100], Y[:100], loss=F.cross_entropy, **given)
+    assert seen.batch_size is None and seen.data is not None and seen.data[0].shape[1:] == X.shape[1:]
+    looked = find_faults(model, X[:100], Y[:100], loss=F.cross_entropy, **given, seconds=20)
+    assert not looked.faults and looked.mending is not None and looked.mending.sound
+
+
 def test_batches_in_a_list_say_how_many_examples_a_step_has() -> None:
     model = mlp()
     batches = list(zip(X.split(8), Y.split(8), strict=True))

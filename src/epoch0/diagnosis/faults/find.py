@@ -267,13 +267,20 @@ def _known(call: Call, data: Any, turned: bool) -> tuple[tuple[Any, Any] | None,
     with unchanged(call.model), noise_kept(*(stream for stream in streams if isinstance(stream, torch.Generator))):
         pairs = [_turned(pair) if turned else pair for pair in _read(data, call)]
     inputs, targets = (joined([pair[place] for pair in pairs], MOST) for place in (0, 1))
-    first = None if isinstance(data, Dataset) else next((len(t) for _, t in parts(pairs[0]) if t.dim()), None)
+    first = None if _of_examples(data, call) else next((len(t) for _, t in parts(pairs[0]) if t.dim()), None)
     return (inputs, targets), getattr(data, "batch_size", None) or first
 
 
+def _of_examples(data: Any, call: Call) -> bool:
+    """Whether data are a sequence of single examples, as a Dataset is, and not one of batches."""
+    with suppress(Exception):
+        one, many = (next(t.dim() for _, t in parts(item)) for item in (data[0], call.batch))
+        return bool(one < many) or isinstance(data, Dataset)
+    return isinstance(data, Dataset) and not isinstance(data, IterableDataset)
+
+
 def _read(data: Any, call: Call) -> list[tuple[Any, Any]]:
-    single = isinstance(data, Dataset) and not isinstance(data, IterableDataset)
-    source: Any = data
+    single, source = _of_examples(data, call), data
     several = len(call.batch) if isinstance(call.batch, tuple | list) and call.targets is not None else 1
     pairs, count = list[tuple[Any, Any]](), 0
     some = torch.linspace(0, len(source) - 1, min(MOST, len(source))).long().tolist() if single else ()  # often sorted
