@@ -136,7 +136,7 @@ def test_steps_too_long_for_a_trial_condemn_nothing() -> None:
     """A copy that gets a few steps in its time is not judged, whatever its outputs know by then."""
     torch.manual_seed(0)
     model = nn.Sequential(*(layer for _ in range(3) for layer in (nn.Linear(32, 32), nn.Tanh())), nn.Linear(32, 10))
-    looked = found(model, rate=1e-4, step=slow(0.1), seconds=3)
+    looked = found(model, rate=1e-4, step=slow(0.05), seconds=1.2)
     assert not looked.faults and looked.mending is None
     assert any("pass seconds= for more" in line for line in looked.not_examined)
 
