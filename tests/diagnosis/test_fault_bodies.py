@@ -206,7 +206,7 @@ def test_a_body_that_makes_its_own_targets_is_looked_at_without_them() -> None:
         told = torch.where(torch.rand(x.shape) < 0.5, y, -100)
         return of(m(torch.where(told >= 0, 0, x)), told)
 
-    report = e0.checkup(model, x, y, **{**more, "step": body(hidden)}, seconds=10)
+    report = e0.checkup(model, x, y, **{**more, "step": body(hidden)}, seconds=4)
     assert not report.faults and any("makes targets of its own" in line for line in report.not_examined)
 
 

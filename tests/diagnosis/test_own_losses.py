@@ -383,7 +383,7 @@ def test_a_generator_behind_a_critic_that_stands_still() -> None:
     critic = mlp(ends=1).requires_grad_(False)
     model = nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 64), critic)
     noise, real = torch.randn(300, 8), torch.ones(300, 1)
-    given = {"loss": F.binary_cross_entropy_with_logits, "data": (noise, real), "seconds": 10}
+    given = {"loss": F.binary_cross_entropy_with_logits, "data": (noise, real), "seconds": 5}
     looked = find_faults(model, noise, real, optimizer=adam(model, 2e-4), **given)
     assert not looked.faults and looked.mending is not None and looked.mending.own.untold
     critic.requires_grad_(True)
@@ -394,7 +394,7 @@ def test_a_program_that_learns_nothing_does_not_train_however_little_is_known_of
     torch.manual_seed(0)
     y = torch.randint(10, (500,), generator=torch.Generator().manual_seed(9))
     model = nn.Sequential(nn.Linear(64, 1), nn.Tanh(), nn.Linear(1, 10))
-    report = e0.checkup(model, X, y, optimizer=adam(model), data=(X, y), seconds=20)
+    report = e0.checkup(model, X, y, optimizer=adam(model), data=(X, y), seconds=8)
     assert report.faults and report.faults[0].certainty < 0.5, report.faults
     assert not report.trains and "oes not learn as it is" in report.verdict
 
