@@ -125,6 +125,7 @@ def sound() -> dict[str, dict[str, list[str]]]:
     import broken_programs
     import loop_bodies
     import sound_programs
+    import sound_programs_fourth
     import sound_programs_more
     import sound_programs_third
 
@@ -152,7 +153,7 @@ def sound() -> dict[str, dict[str, list[str]]]:
         tell("loop bodies", name, it["model"], it["x"], it["y"], data=(it["X"], it["Y"]), **given)
     lots = {
         "ways to hand over": sound_programs, "after tutorials": sound_programs_more,
-        "after courses and papers": sound_programs_third,
+        "after courses and papers": sound_programs_third, "in how they train": sound_programs_fourth,
     }  # fmt: skip
     for kind, lot in lots.items():
         for name, build in lot.PROGRAMS.items():

@@ -367,18 +367,54 @@ def test_a_body_that_fails_itself_is_told_so() -> None:
     assert report.outcome != "not judged" and not report.trains and "the loss fails" in report.verdict
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_body_that_calls_the_model_by_the_names_of_its_batch(turned: bool) -> None:
+    """``model(**batch)``, the names in another order than the model's, and as they are or changed before."""
+
+    class Named(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inside = net(3)
+
+        def forward(self, shift: Tensor, x: Tensor) -> Tensor:
+            out: Tensor = self.inside(x - shift)
+            return out
+
+    torch.manual_seed(0)
+    model, shift = Named(), torch.randn(len(X), 1)
+    batches = [
+        ({"x": X[i : i + 32] + shift[i : i + 32], "shift": shift[i : i + 32]}, CLASSES[i : i + 32])
+        for i in range(0, 600, 32)
+    ]
+
+    def step(model: nn.Module, optimizer: Any, loss: Any, batch: Any, y: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        value = loss(
+            model(**({**batch, "x": 1 * batch["x"] + turned, "shift": batch["shift"] + turned} if turned else batch)), y
+        )
+        value.backward()
+        optimizer.step()
+        return value
+
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    given = {"loss": F.cross_entropy, "optimizer": optimizer, "data": batches, "step": step, "seconds": 20}
+    looked = find_faults(model, *batches[0], **given)
+    assert not looked.faults and looked.mending is not None and looked.mending.own.learns, looked.not_examined
+
+
 @pytest.mark.slow
 def test_sound_programs_of_others_are_not_condemned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """85 of benchmarks/loop_bodies.py, 89 + 27 + 24 of sound_programs*.py, by people who knew neither checks nor code.
+    """85 of benchmarks/loop_bodies.py, 164 of sound_programs*.py, by people who knew neither the checks nor the code.
 
     And 63 of the 89 with a fault each (broken_programs.py).
     """
     monkeypatch.syspath_prepend(Path(__file__).parents[2] / "benchmarks")
-    bodies, ways, tutorials, courses, broken = importlib.import_module("bench_faults").sound().values()
+    bodies, ways, tutorials, courses, trained, broken = importlib.import_module("bench_faults").sound().values()
     assert not bodies.get("condemned") and len(bodies["learns"]) >= 84 and not bodies.get("refused"), bodies
     assert not ways.get("condemned") and len(ways["learns"]) >= 85 and not ways.get("refused"), ways
     assert not tutorials.get("condemned") and len(tutorials["learns"]) >= 24, tutorials
     assert not courses.get("condemned") and len(courses["learns"]) >= 22, courses
+    assert not trained.get("condemned") and not trained.get("refused") and len(trained["learns"]) >= 22, trained
     assert len(broken["a true cause first"]) >= 40 and len(broken.get("learns", [])) <= 12, broken
 
 

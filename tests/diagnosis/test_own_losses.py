@@ -207,6 +207,82 @@ def test_a_loop_body_that_differentiates_by_its_inputs() -> None:
     assert report.recipes["yours"].trains and not report.faults and points.grad is None
 
 
+class Anew(torch.autograd.Function):
+    """A module that keeps nothing: its own backward runs it again and asks for the gradients of its weights."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, module: nn.Module, *weights: Tensor) -> Tensor:
+        ctx.module = module
+        ctx.save_for_backward(x)
+        with torch.no_grad():
+            out: Tensor = module(x)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+        with torch.enable_grad():
+            x = ctx.saved_tensors[0].detach().requires_grad_()
+            dx, *rest = torch.autograd.grad(ctx.module(x), [x, *ctx.module.parameters()], dy)
+        return dx, None, *rest
+
+
+def test_a_backward_of_ones_own_may_ask_for_gradients_of_the_weights() -> None:
+    """They ask for none while layers are measured, which costs the layers, not the verdict."""
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem, self.norm, self.last = nn.Linear(64, 32), nn.LayerNorm(32), nn.Linear(32, 10)
+            self.inside = nn.Sequential(nn.LayerNorm(32), nn.Linear(32, 32), nn.GELU(), nn.Linear(32, 32))
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = Anew.apply(self.stem(x), self.inside, *self.inside.parameters())
+            out: Tensor = self.last(self.norm(h))
+            return out
+
+    torch.manual_seed(0)
+    report = e0.checkup(Net(), X[:128], Y[:128])
+    assert report.trains and any("The layers could not be measured" in note for note in report.notes)
+
+
+class Keeps(nn.Module):
+    """A recurrent network whose state stays for the next window, so that batches have one size."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside, self.out, self.state = nn.GRU(8, 32, batch_first=True), nn.Linear(32, 10), None
+
+    def forward(self, x: Tensor) -> Tensor:
+        h, state = self.inside(x.view(-1, 8, 8), self.state)
+        self.state = state.detach()
+        out: Tensor = self.out(h[:, -1])
+        return out
+
+
+def test_a_state_that_stays_wants_batches_of_one_size() -> None:
+    torch.manual_seed(0)
+    model = Keeps()
+    report = e0.checkup(model, X[:64], Y[:64], optimizer=adam(model, 1e-2), seconds=20)
+    assert report.recipes["yours"].trains and not report.faults and model.state is None
+
+
+def test_a_likelihood_that_is_maximized_does_not_go_the_wrong_way() -> None:
+    """Ascent is meant where the loss takes no targets; weights that are no numbers any more are no error of ours."""
+
+    class Heap(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.mean, self.scale = nn.Parameter(torch.zeros(64)), nn.Parameter(torch.zeros(64))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.distributions.Normal(self.mean, self.scale.exp()).log_prob(x).sum(1)
+
+    model = Heap()
+    optimizer = torch.optim.Adam(model.parameters(), 0.03, maximize=True)
+    report = e0.checkup(model, X[:100], loss=lambda out, _: out.mean(), optimizer=optimizer, data=X, seconds=5)
+    assert not report.faults, report.verdict
+
+
 def test_a_number_and_nothing_else_cannot_be_looked_at() -> None:
     class Line(nn.Module):
         def __init__(self) -> None:

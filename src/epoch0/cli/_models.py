@@ -42,9 +42,7 @@ BatchOrFile = Annotated[
 How = Literal["theory", "measured"]
 Seed = Annotated[int, Option(help="Names the random directions, inputs and weights.")]
 Points = "Each is the number of an example of the data, origin, or coordinates with commas."
-Trial = Annotated[
-    bool | None, Option("--trial/--no-trial", help="Train a copy for a few steps; by default where that takes seconds.")
-]
+Trial = Annotated[bool | None, Option("--trial/--no-trial", help="Train copies a little; default where that is quick.")]
 Norm = Annotated[Literal["train", "eval"], Option(help="Batch norm as training sees it, or by running statistics.")]
 
 
@@ -60,9 +58,7 @@ def checkup(
         float | None,
         Option(help="Also say what pruning this fraction of the weights would leave, and when a layer dies."),
     ] = None,
-    stream: Annotated[
-        bool, Option("--stream", help="Build hf:config.json without memory and measure it one block at a time.")
-    ] = False,
+    stream: Annotated[bool, Option("--stream", help="Measure hf:config.json one block at a time.")] = False,
     dry_run: Annotated[bool, Option("--dry-run", help="With --stream: only say the memory and time it takes.")] = False,
     seed: Seed = 0,
     html: Annotated[Path | None, Option(help="Also write one self-contained page with pictures.")] = None,
@@ -277,9 +273,7 @@ def _point(text: str, given: "Tensor") -> "Tensor":
 def prune(
     model: Model,
     sparsity: Annotated[float, Option(help="Fraction of the weights removed: exactly that many.")],
-    score: Annotated[
-        str, Option(help="What a weight is worth, such as snip, grasp, synflow, force, obd, magnitude, random.")
-    ] = "snip",
+    score: Annotated[str, Option(help="Score: snip, grasp, synflow, force, obd, magnitude or random.")] = "snip",
     scope: Annotated[Literal["global", "layer"], Option(help="One threshold for all layers, or one each.")] = "global",
     layers: Annotated[
         Literal["uniform", "erk"], Option(help="With --scope layer: equal densities, or Erdos-Renyi-kernel ones.")

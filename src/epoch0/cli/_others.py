@@ -24,25 +24,17 @@ BIAS_STD = 0.2  # sigma_b of activations with a scale, unless another is asked f
 
 
 def reproduce(
-    ids: Annotated[
-        list[str] | None, Argument(help="Artifacts such as price-tanner/fig3b, a paper such as price-tanner, or all.")
-    ] = None,
-    preset: Annotated[
-        Literal["quick", "paper"], Option(help="quick: a minute on two cores; paper: the paper's own setting.")
-    ] = "quick",
+    ids: Annotated[list[str] | None, Argument(help="Artifacts such as price-tanner/fig3b, papers, or all.")] = None,
+    preset: Annotated[Literal["quick", "paper"], Option(help="quick: a minute; paper: the paper's setting.")] = "quick",
     out: Annotated[Path, Option(help="Folder for tables, pictures and results.")] = Path("results"),
     workers: Annotated[int | None, Option(help="Worker processes; default one a core.")] = None,
     scheduler: Annotated[str | None, Option(help="Address of a dask scheduler, such as tcp://head:8786.")] = None,
-    shard: Annotated[
-        str | None, Option(help="Run only part i of n, as i/n, into its own results file; join with sweep merge.")
-    ] = None,
+    shard: Annotated[str | None, Option(help="Run part i of n, as i/n, into its own file; join: sweep merge.")] = None,
     data_dir: DataDir = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Only print runs, weights, images and hours here.")] = False,
     seconds: Annotated[float, Option(help="Of measurement for a dry run.")] = 20.0,
     list_all: Annotated[bool, Option("--list", help="List the artifacts and leave.")] = False,
-    statements: Annotated[
-        bool, Option("--statements", help="Print every statement of the papers with its verdicts, and leave.")
-    ] = False,
+    statements: Annotated[bool, Option("--statements", help="List all statements and their verdicts.")] = False,
     as_json: Json = False,
 ) -> None:
     """Regenerate figures and tables of the papers, with their claims decided."""

@@ -197,13 +197,17 @@ def checkup(
                 remarks.append(f"Signals start at one of the inputs; what only others reach is in no row: {names}.")
     except ChangesItself:
         raise
-    except InputError as problem:  # a verdict needs the layers for the reason only
+    except (InputError, RuntimeError) as problem:  # a verdict needs the layers for the reason only
+        if not isinstance(problem, InputError) and "not require grad" not in str(problem):
+            raise
         remarks.append(f"The layers could not be measured: {problem}")
     pruning_forecast = None if sparsity is None else forecast_pruning(call, sparsity, batch_norm)
     length, why_not, done, wanted = None, "left out, as asked", None, "trial=True makes it all the same"
     yours, alone, of_program = searched()
     if trial is None and any(recipe.trains and recipe.evidence == "trial" for recipe in yours.values()):
         why_not = f"left out, as your program itself was trained, and learns; {wanted}"
+    elif trial is None and alone:  # it would not be told
+        why_not = f"left out, as the loss is known to your program alone; {wanted}"
     elif trial is not False:
         most = SECONDS if program is None else max(0.0, min(SECONDS, seconds - (time.process_time() - started)))
         a_step = one.seconds * max(1.0, min(64, call.examples) / max(one.examples, 1)) * 1.2

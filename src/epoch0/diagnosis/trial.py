@@ -190,7 +190,13 @@ def _train(
     while len(losses) < steps and (not losses or math.isfinite(losses[-1])):
         one = next(stream)
         with torch.enable_grad():
-            raw = one.run(model)
+            try:
+                raw = one.run(model)
+            except InputError:  # a forward may refuse weights that are no numbers
+                if all(bool(p.isfinite().all()) for p in model.parameters()):
+                    raise
+                losses.append(math.nan)
+                break
             try:
                 loss = one.loss(raw)
                 losses.append(float(loss.detach()) / (one.examples if sums else 1))

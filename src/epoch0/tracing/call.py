@@ -174,11 +174,12 @@ class Call:
         places = isinstance(t, Tensor) and not t.is_floating_point() and len(t.unique()) == self.examples
         held = [t for module in self.model.modules() for t in vars(module).values() if isinstance(t, Tensor)]
         whole = any(self.examples in tensor.shape for tensor in (*held, *self.model.buffers()))
+        whole = whole or any(isinstance(module, nn.RNNBase) for module in self.model.modules())  # it may keep its state
         if not self.splits or self.examples < 4 or not (places or whole or len(parts(self.batch)) > 1):
             return self
         with unchanged(self.model), torch.no_grad():
             self.model.eval()
-            alone = self.rows(slice(self.examples // 2, None))._runs() or not self._runs()
+            alone = not self._runs() or self.rows(slice(self.examples // 2, None))._runs()
         return self if alone else replace(self, splits=False)
 
     def _runs(self) -> bool:
@@ -498,18 +499,20 @@ def same_shapes(one: Any, other: Any) -> bool:
     return shapes[0] == shapes[1] != []
 
 
-def joined(batches: list[Any], most: int) -> Any:
-    """Batches as one, of at most ``most`` examples; None if they are no tensors, or of different shapes."""
+def joined(batches: list[Any], most: int, evenly: bool = False) -> Any:
+    """Batches as one, of at most ``most`` examples, the first; None if they are no tensors, or of different shapes."""
     first = batches[0] if batches else None
     if isinstance(first, Tensor):
         fits = first.dim() and all(isinstance(item, Tensor) and item.shape[1:] == first.shape[1:] for item in batches)
-        whole = torch.cat(batches) if fits else None  # often sorted by class
-        return whole if whole is None or len(whole) <= most else whole[torch.linspace(0, len(whole) - 1, most).long()]
+        whole = torch.cat(batches) if fits else None
+        if evenly and whole is not None and len(whole) > most:  # often sorted by class
+            return whole[torch.linspace(0, len(whole) - 1, most).long()]
+        return whole if whole is None else whole[:most]
     if not isinstance(first, tuple | list | Mapping) or not all(type(batch) is type(first) for batch in batches):
         return None
     keys = list(first) if isinstance(first, Mapping) else range(len(first))
     try:
-        found = {key: joined([batch[key] for batch in batches], most) for key in keys}
+        found = {key: joined([batch[key] for batch in batches], most, evenly) for key in keys}
     except LookupError:
         return None
     if not found or any(part is None for part in found.values()):

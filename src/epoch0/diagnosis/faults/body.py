@@ -2,7 +2,7 @@
 
 import copy
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import replace
@@ -61,7 +61,7 @@ class _Body:
 
         def forward(*given: Any, **named: Any) -> Any:
             if not left:
-                raise _Met("model", *given, *named.values())
+                raise _Met("model", *((named,) if named and not given else (*given, *named.values())))
             return left.pop(0)
 
         def asked(*given: Any, **named: Any) -> Any:
@@ -144,7 +144,7 @@ class _Reading:
         with suppress(Exception):
             given = body.until("model", call.batch, call.targets, noise=0)
             known, again = _same(_one(given), call.batch), body.until("model", call.batch, call.targets, noise=1)
-            if call.splits and _same(again, given) and all(len(part) == call.examples for part in given):
+            if call.splits and _same(again, given) and all(len(t) == call.examples for _, t in parts(given)):
                 self.inputs, self.of_inputs, known = _one(given), not known, True
         self.output = call.raw(body.model.eval(), self.inputs)
         return known
@@ -287,11 +287,14 @@ def as_handed(
             output, wanted = (*given, *named.values())
             return loss(output, y_turned if read.of_targets else wanted)
 
-        handed = x_turned if isinstance(x_turned, tuple) else (x_turned,)
+        def handed(module: nn.Module, args: Any, named: Any) -> tuple[Any, Any]:
+            by_name = isinstance(x_turned, Mapping) and not args
+            return ((), x_turned) if by_name else (x_turned if isinstance(x_turned, tuple) else (x_turned,), {})
+
         x, y = read.given(y_turned)
         token = _RUNS.set(True)
         try:
-            with model.register_forward_pre_hook(lambda *_: handed) if read.of_inputs else nullcontext():
+            with model.register_forward_pre_hook(handed, with_kwargs=True) if read.of_inputs else nullcontext():
                 x = x if read.of_inputs or read.both else x_turned
                 return step(model, optimizer, read.body.own if read.whole else instead, x, y)
         finally:

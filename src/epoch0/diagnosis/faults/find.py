@@ -253,7 +253,7 @@ def _known(call: Call, data: Any, turned: bool) -> tuple[tuple[Any, Any] | None,
         tensors = all(isinstance(part, Tensor) for part in data)
         data = _turned(data) if turned and tensors else data
         if tensors or (same_shapes(data[0], call.batch) and same_shapes(data[1], call.targets)):
-            return (joined([data[0]], MOST), joined([data[1]], MOST)), None
+            return (joined([data[0]], MOST, True), joined([data[1]], MOST, True)), None
     if generator := isfunction(data):
         with suppress(Exception):  # what is no such function is refused below
             data = iter(data())
@@ -266,7 +266,8 @@ def _known(call: Call, data: Any, turned: bool) -> tuple[tuple[Any, Any] | None,
     streams = [getattr(item, "generator", None) for item in (data, getattr(data, "sampler", None))]
     with unchanged(call.model), noise_kept(*(stream for stream in streams if isinstance(stream, torch.Generator))):
         pairs = [_turned(pair) if turned else pair for pair in _read(data, call)]
-    inputs, targets = (joined([pair[place] for pair in pairs], MOST) for place in (0, 1))
+    many = sum(len(t) for pair in pairs for _, t in parts(pair[1:]) if t.dim()) > 2 * MOST  # of a graph, say
+    inputs, targets = (joined([pair[place] for pair in pairs], MOST, many) for place in (0, 1))
     first = None if _of_examples(data, call) else next((len(t) for _, t in parts(pairs[0]) if t.dim()), None)
     return (inputs, targets), getattr(data, "batch_size", None) or first
 

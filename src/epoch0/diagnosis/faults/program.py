@@ -186,8 +186,7 @@ class UserProgram:
         rest = slice(self.call.examples - self.held, None)
         norms = [m for m in self.call.model.modules() if getattr(m, "track_running_stats", False)]
         slowest = min((1.0 if (m := getattr(norm, "momentum", None)) is None else m for norm in norms), default=0.0)
-        looked = norms and not self.untold and curve[-1][1] < KNOWS
-        batched = self.known(seed, batches=True) if looked else math.nan
+        batched = self.known(seed, batches=True) if norms and not self.untold and curve[-1][1] < KNOWS else math.nan
         if lags := batched >= ENOUGH and slowest >= SLOWEST and (1 - slowest) ** len(losses) > 0.01:
             curve[-1], batched = (len(losses), batched), math.nan  # after longer training they will be as good
         apart = self.held and not self.untold and math.isfinite(losses[-1])

@@ -55,9 +55,10 @@ def coverage(seen: Evidence) -> Iterator[Fault]:
         yield Fault("learning rate", "optimizer", "The learning rate is 0.", "Give a rate above 0.", certainty=CERTAIN)
 
 
-def uphill(after: After) -> Iterator[Fault]:
-    """A first step along the gradient instead of against it."""
-    if after.towards >= 0.05:
+def uphill(seen: Evidence, after: After) -> Iterator[Fault]:
+    """A first step along the gradient instead of against it, unless a likelihood without targets is maximized."""
+    meant = seen.call.targets is None and seen.optimizers[0].param_groups[0].get("maximize", False)
+    if after.towards >= 0.05 and not meant:
         message = f"The first step goes up the gradient (cosine {after.towards:.2f})."
         fix = "Look at the sign of the update: a gradient negated, or maximize=True."
         yield Fault("update", "step", message, fix, certainty=0.97)
