@@ -145,7 +145,9 @@ def dependency_parser_transitions():
     vocab, n_features, embed_size = 120, 18, 24
     g = torch.Generator().manual_seed(21)
     kinds = torch.randint(6, (vocab,), generator=g)
-    pretrained = 0.4 * torch.randn(6, embed_size, generator=g)[kinds] + 0.2 * torch.randn(vocab, embed_size, generator=g)
+    pretrained = 0.4 * torch.randn(6, embed_size, generator=g)[kinds] + 0.2 * torch.randn(
+        vocab, embed_size, generator=g
+    )
     rule = torch.randint(3, (6, 6), generator=g)
 
     class ParserModel(nn.Module):
@@ -934,7 +936,10 @@ def egnn_nbody_batched_edges():
         def __init__(self, hidden_nf, edges_in_d):
             super().__init__()
             self.edge_mlp = nn.Sequential(
-                nn.Linear(2 * hidden_nf + 1 + edges_in_d, hidden_nf), nn.SiLU(), nn.Linear(hidden_nf, hidden_nf), nn.SiLU()
+                nn.Linear(2 * hidden_nf + 1 + edges_in_d, hidden_nf),
+                nn.SiLU(),
+                nn.Linear(hidden_nf, hidden_nf),
+                nn.SiLU(),
             )
             self.node_mlp = nn.Sequential(
                 nn.Linear(2 * hidden_nf, hidden_nf), nn.SiLU(), nn.Linear(hidden_nf, hidden_nf)
@@ -1024,7 +1029,12 @@ def flow_matching_class_condition():
             self.input = nn.Linear(2, hidden)
             self.cond = nn.Linear(2 * emb, hidden)
             self.net = nn.Sequential(
-                nn.SiLU(), nn.Linear(hidden, hidden), nn.SiLU(), nn.Linear(hidden, hidden), nn.SiLU(), nn.Linear(hidden, 2)
+                nn.SiLU(),
+                nn.Linear(hidden, hidden),
+                nn.SiLU(),
+                nn.Linear(hidden, hidden),
+                nn.SiLU(),
+                nn.Linear(hidden, 2),
             )
 
         def forward(self, x, t, y):
@@ -1211,7 +1221,9 @@ def centernet_heatmaps():
     class CenterNet(nn.Module):
         def __init__(self, head_conv=32):
             super().__init__()
-            block = lambda i, o, s: nn.Sequential(nn.Conv2d(i, o, 3, s, 1, bias=False), nn.BatchNorm2d(o), nn.ReLU(True))
+            block = lambda i, o, s: nn.Sequential(
+                nn.Conv2d(i, o, 3, s, 1, bias=False), nn.BatchNorm2d(o), nn.ReLU(True)
+            )
             self.backbone = nn.Sequential(block(3, 16, 1), block(16, 24, 2), block(24, 32, 2), block(32, 48, 2))
             self.up = nn.Sequential(nn.ConvTranspose2d(48, 32, 4, 2, 1, bias=False), nn.BatchNorm2d(32), nn.ReLU(True))
             self.heads = {"hm": C, "wh": 2, "reg": 2}
@@ -1437,7 +1449,10 @@ def gradient_surgery_two_digits():
     x = x.view(-1, 8, 8)
     g = torch.Generator().manual_seed(71)
     i, j = torch.randint(len(x), (2, 4000), generator=g)
-    j[3000:], i[3000:] = torch.randint(1400, len(x), (1000,), generator=g), torch.randint(1400, len(x), (1000,), generator=g)
+    j[3000:], i[3000:] = (
+        torch.randint(1400, len(x), (1000,), generator=g),
+        torch.randint(1400, len(x), (1000,), generator=g),
+    )
     i[:3000], j[:3000] = i[:3000] % 1400, j[:3000] % 1400
     both = torch.zeros(4000, 1, 10, 12)
     both[:, 0, :8, :8] = x[i]
@@ -1464,7 +1479,9 @@ def gradient_surgery_two_digits():
         for objective in objectives:
             optimizer.zero_grad(set_to_none=True)
             objective.backward(retain_graph=True)
-            grads.append(torch.cat([torch.zeros_like(p).flatten() if p.grad is None else p.grad.flatten() for p in params]))
+            grads.append(
+                torch.cat([torch.zeros_like(p).flatten() if p.grad is None else p.grad.flatten() for p in params])
+            )
         merged = torch.zeros_like(grads[0])
         for g_i in grads:
             g_i, others = g_i.clone(), list(grads)
@@ -1569,7 +1586,9 @@ def sam_two_steps_cifar():
         def __getitem__(self, i):
             return (X[i].flip(-1) if random.random() < 0.5 else X[i]), Y[i]
 
-    block = lambda i, o: nn.Sequential(nn.Conv2d(i, o, 3, 1, 1, bias=False), nn.BatchNorm2d(o), nn.ReLU(), nn.MaxPool2d(2))
+    block = lambda i, o: nn.Sequential(
+        nn.Conv2d(i, o, 3, 1, 1, bias=False), nn.BatchNorm2d(o), nn.ReLU(), nn.MaxPool2d(2)
+    )
     model = nn.Sequential(block(3, 16), block(16, 32), block(32, 64), nn.Flatten(), nn.Linear(64 * 4, 10))
     optimizer = SAM(model.parameters(), optim.SGD, rho=0.05, lr=0.1, momentum=0.9, weight_decay=5e-4)
     scheduler = optim.lr_scheduler.StepLR(optimizer.base_optimizer, 5, 0.2)
@@ -1701,7 +1720,12 @@ def frozen_body_thawed_later():
             super().__init__()
             self.body = body
             self.head = nn.Sequential(
-                nn.Flatten(), nn.BatchNorm1d(128), nn.Dropout(0.25), nn.Linear(128, 48), nn.ReLU(), nn.Linear(48, classes)
+                nn.Flatten(),
+                nn.BatchNorm1d(128),
+                nn.Dropout(0.25),
+                nn.Linear(128, 48),
+                nn.ReLU(),
+                nn.Linear(48, classes),
             )
             self.freeze()
 
@@ -1789,7 +1813,11 @@ def question_answering_start_end():
     class ForQuestionAnswering(nn.Module):
         def __init__(self, vocab=3 + kinds + kinds * per, d=48, layers=2):
             super().__init__()
-            self.word, self.position, self.kind = nn.Embedding(vocab, d, padding_idx=PAD), nn.Embedding(32, d), nn.Embedding(2, d)
+            self.word, self.position, self.kind = (
+                nn.Embedding(vocab, d, padding_idx=PAD),
+                nn.Embedding(32, d),
+                nn.Embedding(2, d),
+            )
             self.norm, self.dropout = nn.LayerNorm(d), nn.Dropout(0.1)
             block = nn.TransformerEncoderLayer(d, 4, 2 * d, 0.1, "gelu", batch_first=True)
             self.encoder = nn.TransformerEncoder(block, layers, enable_nested_tensor=False)
@@ -1809,10 +1837,15 @@ def question_answering_start_end():
             return SimpleNamespace(loss=loss, start_logits=start_logits, end_logits=end_logits)
 
     model = ForQuestionAnswering()
-    train_dataloader = DataLoader(features[:1500], shuffle=True, collate_fn=data_collator, batch_size=32, drop_last=True)
+    train_dataloader = DataLoader(
+        features[:1500], shuffle=True, collate_fn=data_collator, batch_size=32, drop_last=True
+    )
     no_decay = ["bias", "norm"]
     grouped = [
-        {"params": [p for n, p in model.named_parameters() if not any(nd in n for nd in no_decay)], "weight_decay": 0.01},
+        {
+            "params": [p for n, p in model.named_parameters() if not any(nd in n for nd in no_decay)],
+            "weight_decay": 0.01,
+        },
         {"params": [p for n, p in model.named_parameters() if any(nd in n for nd in no_decay)], "weight_decay": 0.0},
     ]
     optimizer = optim.AdamW(grouped, lr=4e-3)
@@ -1841,7 +1874,9 @@ def question_answering_start_end():
         with torch.no_grad():
             out = model(**batch)
         model.train()
-        right = (out.start_logits.argmax(1) == batch["start_positions"]) & (out.end_logits.argmax(1) == batch["end_positions"])
+        right = (out.start_logits.argmax(1) == batch["start_positions"]) & (
+            out.end_logits.argmax(1) == batch["end_positions"]
+        )
         return right.float().mean().item()
 
     return (model, next(iter(train_dataloader))), dict(optimizer=optimizer, data=train_dataloader), train, score
@@ -1867,7 +1902,16 @@ def ventilator_masked_mae_restarts():
     pressure += 0.1 * torch.randn(n, T, generator=g)
     area = (u_in * 2.6 / T).cumsum(1)
     lag = torch.cat([torch.zeros(n, 1), u_in[:, :-1]], 1)
-    rows = [u_in, area, lag, u_out, R[:, None].expand(n, T), C[:, None].expand(n, T), area / C[:, None], time.expand(n, T)]
+    rows = [
+        u_in,
+        area,
+        lag,
+        u_out,
+        R[:, None].expand(n, T),
+        C[:, None].expand(n, T),
+        area / C[:, None],
+        time.expand(n, T),
+    ]
     X = torch.stack(rows, -1)
     flat = X[:1100].reshape(-1, X.shape[-1])
     q1, med, q3 = torch.quantile(flat, torch.tensor([0.25, 0.5, 0.75]), dim=0)
@@ -1965,7 +2009,12 @@ def domain_adversarial_gradient_reversal():
                 nn.Conv2d(24, 40, 3, padding=1), nn.BatchNorm2d(40), nn.ReLU(True), nn.MaxPool2d(2), nn.Flatten(),
             )  # fmt: skip
             self.class_classifier = nn.Sequential(
-                nn.Linear(160, 64), nn.BatchNorm1d(64), nn.ReLU(True), nn.Dropout(0.2), nn.Linear(64, 10), nn.LogSoftmax(dim=1)
+                nn.Linear(160, 64),
+                nn.BatchNorm1d(64),
+                nn.ReLU(True),
+                nn.Dropout(0.2),
+                nn.Linear(64, 10),
+                nn.LogSoftmax(dim=1),
             )
             self.domain_classifier = nn.Sequential(
                 nn.Linear(160, 48), nn.BatchNorm1d(48), nn.ReLU(True), nn.Linear(48, 2), nn.LogSoftmax(dim=1)
@@ -2055,7 +2104,9 @@ def tiny_ssd_multibox():
 
     def box_iou(a, b):
         area = lambda z: (z[:, 2] - z[:, 0]) * (z[:, 3] - z[:, 1])
-        inter = (torch.min(a[:, None, 2:], b[None, :, 2:]) - torch.max(a[:, None, :2], b[None, :, :2])).clamp(min=0).prod(2)
+        inter = (
+            (torch.min(a[:, None, 2:], b[None, :, 2:]) - torch.max(a[:, None, :2], b[None, :, :2])).clamp(min=0).prod(2)
+        )
         return inter / (area(a)[:, None] + area(b)[None] - inter)
 
     def to_center(b):

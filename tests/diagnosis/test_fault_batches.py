@@ -600,6 +600,8 @@ def test_batches_in_a_list_say_how_many_examples_a_step_has() -> None:
     for data in (batches, lambda: iter(batches)):
         seen = evidence(model, X[:100], Y[:100], loss=F.cross_entropy, optimizer=adam(model), data=data)
         assert seen.batch_size == 8
+    given = {"loss": F.cross_entropy, "optimizer": adam(model)}
+    assert evidence(model, X[:100], Y[:100], data=[(X, Y, Y)], **given).batch_size is None  # nothing it can read
 
 
 def test_a_loader_of_a_stream_is_read() -> None:

@@ -268,7 +268,7 @@ def _known(call: Call, data: Any, turned: bool) -> tuple[tuple[Any, Any] | None,
         pairs = [_turned(pair) if turned else pair for pair in _read(data, call)]
     many = sum(len(t) for pair in pairs for _, t in parts(pair[1:]) if t.dim()) > 2 * MOST  # of a graph, say
     inputs, targets = (joined([pair[place] for pair in pairs], MOST, many) for place in (0, 1))
-    first = None if _of_examples(data, call) else next((len(t) for _, t in parts(pairs[0]) if t.dim()), None)
+    first = None if _of_examples(data, call) else next((len(t) for _, t in parts(pairs[:1]) if t.dim()), None)
     return (inputs, targets), getattr(data, "batch_size", None) or first
 
 
