@@ -594,6 +594,19 @@ def test_a_list_of_examples_is_read_as_a_dataset_is() -> None:
     assert not looked.faults and looked.mending is not None and looked.mending.sound
 
 
+def test_a_dataset_that_draws_leaves_the_stream_of_random_numbers_where_it_was() -> None:
+    class Noisy(TensorDataset):
+        def __getitem__(self, index):
+            x, y = super().__getitem__(index)
+            return x + 0.01 * torch.randn_like(x), y
+
+    model = mlp()
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    evidence(model, X[:100], Y[:100], loss=F.cross_entropy, optimizer=adam(model), data=Noisy(X, Y))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_batches_in_a_list_say_how_many_examples_a_step_has() -> None:
     model = mlp()
     batches = list(zip(X.split(8), Y.split(8), strict=True))

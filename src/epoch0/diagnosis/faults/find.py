@@ -266,10 +266,10 @@ def _known(call: Call, data: Any, turned: bool) -> tuple[tuple[Any, Any] | None,
     streams = [getattr(item, "generator", None) for item in (data, getattr(data, "sampler", None))]
     with unchanged(call.model), noise_kept(*(stream for stream in streams if isinstance(stream, torch.Generator))):
         pairs = [_turned(pair) if turned else pair for pair in _read(data, call)]
+        first = None if _of_examples(data, call) else next((len(t) for _, t in parts(pairs[:1]) if t.dim()), None)
     many = sum(len(t) for pair in pairs for _, t in parts(pair[1:]) if t.dim()) > 2 * MOST  # of a graph, say
     inputs, targets = (joined([pair[place] for pair in pairs], MOST, many) for place in (0, 1))
-    first = None if _of_examples(data, call) else next((len(t) for _, t in parts(pairs[:1]) if t.dim()), None)
-    return (inputs, targets), getattr(data, "batch_size", None) or first
+    return (inputs, targets), (data.batch_size if isinstance(data, DataLoader) else None) or first
 
 
 def _of_examples(data: Any, call: Call) -> bool:
