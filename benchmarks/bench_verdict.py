@@ -30,13 +30,13 @@ FOLDS, REPEATS = 10, 20
 
 STEP = {
     "adam": ("alignment", "second pace", "reached", "growth", "gradient growth", "small input"),
-    "sgd": ("second", "second held", "crawl", "change", "small input", "dissimilarity"),
+    "sgd": ("second", "adam alignment", "crawl", "change", "gradient growth", "small input", "dissimilarity"),
 }
 """What the verdict reads of the first step; chosen on the same networks, which flatters: see docs/checkup.md."""
 
 BESIDE = {
     "adam": ("held", "reached", "growth", "small input"),
-    "sgd": STEP["sgd"],
+    "sgd": ("second", "second held", "crawl", "change", "small input", "dissimilarity"),
 }
 """What it still reads of the first step where there was a trial."""
 
@@ -72,8 +72,8 @@ def look(model, x, y) -> dict:
     found = {n: trial(call, n, settled=False).runs for n in LENGTHS}
     kept = ("optimizer", "rate", "known", "known_seen", "drop", "held")
     return {
-        "step": {name: step_numbers(first[name], signs) for name in OPTIMIZERS},
-        "quick": {name: step_numbers(quick[name], signs) for name in OPTIMIZERS},
+        "step": {name: step_numbers(first[name], signs, first["adam"]) for name in OPTIMIZERS},
+        "quick": {name: step_numbers(quick[name], signs, quick["adam"]) for name in OPTIMIZERS},
         "largest": {name: first[name].largest for name in OPTIMIZERS},
         "seconds": [step_seconds, time.process_time() - began - step_seconds],
         "runs": {str(n): [{key: getattr(run, key) for key in kept} for run in runs] for n, runs in found.items()},
@@ -111,13 +111,13 @@ def measure(folder: Path, numbers: Path) -> None:
         pick = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:EXAMPLES]
         seen = look(model, x[pick] * scale, y[pick])
         kept[name] = {"family": family, "bar": random_networks.BARS[data_set], "accuracy": accuracy, **seen}
-        kept[name] |= {"fresh": True} if number >= random_networks.FRESH else {}
+        kept[name] |= {"fresh": (number >= random_networks.FRESH) + (number in random_networks.LAST)}
         numbers.write_text(json.dumps(known | kept))
 
 
-def load(fresh: bool = False) -> list[dict]:
-    """The networks that weights are fitted to, or those that were drawn afterwards."""
-    return [one for one in json.loads(NUMBERS.read_text()).values() if one.get("fresh", False) == fresh]
+def load(fresh: int = 0) -> list[dict]:
+    """The networks that weights are fitted to, those drawn afterwards, or those drawn after all numbers were chosen."""
+    return [one for one in json.loads(NUMBERS.read_text()).values() if one.get("fresh", 0) == fresh]
 
 
 def outcome(network: dict, optimizer: str) -> bool:
@@ -248,7 +248,6 @@ def main() -> None:
         print(f"verdict: {NUMBERS.name} is missing; EPOCH0_VERDICT=FOLDER python {Path(__file__).name} --measure")
         return
     networks = load()
-    fresh = load(fresh=True)
     families = np.array([one["family"] for one in networks])
     drawn = np.array([family.startswith("random") for family in families])
     samples = {"chosen by hand": ~drawn, "drawn at random": drawn}
@@ -267,11 +266,12 @@ def main() -> None:
                 line = f"{optimizer:5}{level:13} {chosen.sum():4} {name} (guess {guess:.3f})"
                 left = ((apart[:, chosen] > 0.5) == y[chosen]).mean()
                 print(f"{line:52} {figures(p[:, chosen], y[chosen])} ({left:.3f})")
-            after = np.array([outcome(one, optimizer) for one in fresh])
-            p = chances(table(fresh, optimizer, level), *fit(x, y, names))[None]
-            guess = max(after.mean(), 1 - after.mean())
-            line = f"{optimizer:5}{level:13} {len(fresh):4} drawn after the fit (guess {guess:.3f})"
-            print(f"{line:52} {figures(p, after)}")
+            for fresh, when in ((load(1), "after the fit"), (load(2), "at last")):
+                after = np.array([outcome(one, optimizer) for one in fresh])
+                p = chances(table(fresh, optimizer, level), *fit(x, y, names))[None]
+                guess = max(after.mean(), 1 - after.mean())
+                line = f"{optimizer:5}{level:13} {len(fresh):4} drawn {when} (guess {guess:.3f})"
+                print(f"{line:52} {figures(p, after)}")
     networks = [one for one, random in zip(networks, drawn, strict=True) if not random]
     for length in LENGTHS:
         share, count = rates(networks, length)

@@ -20,7 +20,10 @@ import epoch0 as e0
 FRESH = 2000
 """From this number on networks were drawn after the last fit, and are not fitted to."""
 
-NUMBERS = (*range(99), *range(1000, 1053), *range(FRESH, FRESH + 72), *range(3000, 3072), *range(4000, 4072))
+LAST = (*range(3072, 3108), *range(4072, 4108))
+"""Those drawn last, after the numbers that SGD's verdict reads of the first step were chosen."""
+
+NUMBERS = (*range(99), *range(1000, 1053), *range(FRESH, FRESH + 72), *range(3000, 3072), *range(4000, 4072), *LAST)
 """Seeds of the networks whose outcome is known."""
 
 STEPS = 300

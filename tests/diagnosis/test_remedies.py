@@ -51,7 +51,7 @@ def test_the_copy_is_assessed_as_the_model_would_be_after_the_call() -> None:
     first = steps(call)
     with tape(call) as record:
         signs = measured(record, 2, 0).signs
-    chances = [assess(first[optimizer], signs, None).probability for optimizer in OPTIMIZERS]
+    chances = [assess(first[optimizer], signs, None, first["adam"]).probability for optimizer in OPTIMIZERS]
     assert tried[0].after == pytest.approx(max(chances)) and max(chances) > 0.5
     assert tried[0].helps and len(tried) == 1  # what helps ends the search
 
@@ -68,7 +68,7 @@ def test_with_a_trial_the_copies_have_one_too(monkeypatch: pytest.MonkeyPatch) -
     with tape(call) as record:
         signs = measured(record, 2, 0).signs
     first, done = steps(call), trial(call, 4)
-    chances = [assess(first[optimizer], signs, done).probability for optimizer in OPTIMIZERS]
+    chances = [assess(first[optimizer], signs, done, first["adam"]).probability for optimizer in OPTIMIZERS]
     assert tried[0].after == pytest.approx(max(chances), abs=1e-6)
 
 
@@ -78,7 +78,8 @@ def test_what_does_not_help_or_cannot_be_tried_is_no_remedy(monkeypatch: pytest.
     monkeypatch.setattr(sys.modules["epoch0.diagnosis.checkup"], "initialize", lambda model, **settings: None)
     tried = try_remedies(call, pair(0.02, 0.03), None, "train", 0)
     assert [one.change for one in tried] == list(WAYS)
-    again = max(assess(steps(call)[optimizer], _signs(call), None).probability for optimizer in OPTIMIZERS)
+    first = steps(call)
+    again = max(assess(first[kind], _signs(call), None, first["adam"]).probability for kind in OPTIMIZERS)
     assert all(one.after == pytest.approx(again) and not one.helps for one in tried)
 
     def refuse(model: nn.Module, **settings: Any) -> None:

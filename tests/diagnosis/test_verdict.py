@@ -128,7 +128,7 @@ def test_status_of_a_layer_speaks_of_the_depth() -> None:
 
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
 def test_there_are_weights_for_every_kind_of_evidence_and_of_known_numbers(optimizer: Any) -> None:
-    known = {*step_numbers(step(optimizer), signs()), *trial_numbers([run(optimizer)], optimizer), "intercept"}
+    known = {*step_numbers(step(optimizer), signs(), step()), *trial_numbers([run(optimizer)], optimizer), "intercept"}
     bases = ("step 0", "step 0 quick", *(f"trial {n}" for n in LENGTHS))
     kinds = {f"{base}{end}" for base in bases for end in ("", " alone")}
     assert set(FITTED[optimizer]) == kinds
@@ -144,8 +144,8 @@ def test_sgd_is_told_what_adam_learned_in_its_trial_and_never_the_other_way() ->
     for kind, weights in FITTED["sgd"].items():
         assert ("learned by adam" in weights) == (kind.startswith("trial") and "alone" not in kind)
         assert weights.get("learned by adam", 0) >= 0 and "learned by adam" not in FITTED["adam"][kind]
-    better = probability("sgd", step_numbers(step("sgd"), signs()) | sgd, "trial 150")
-    alone = probability("sgd", step_numbers(step("sgd"), signs()) | trial_numbers(runs[1:], "sgd"), "trial 150")
+    better = probability("sgd", step_numbers(step("sgd"), signs(), step()) | sgd, "trial 150")
+    alone = probability("sgd", step_numbers(step("sgd"), signs(), step()) | trial_numbers(runs[1:], "sgd"), "trial 150")
     assert better > alone
 
 
@@ -163,6 +163,7 @@ def test_numbers_are_finite_whatever_was_measured(wild: float, cosine: float, ot
         signs(
             forward=CumulativeGain(wild, 3), backward=CumulativeGain(other, 3), input_size=abs(wild), dissimilarity=wild
         ),
+        step(alignment=-cosine),
     )
     assert all(math.isfinite(value) for value in found.values())
 

@@ -54,18 +54,12 @@ def checkup(
     batch: BatchOrFile = None,
     batch_norm: Norm = "train",
     directions: Annotated[int | None, Option(help="Random directions a layer; more make the errors smaller.")] = None,
-    sparsity: Annotated[
-        float | None,
-        Option(help="Also say what pruning this fraction of the weights would leave, and when a layer dies."),
-    ] = None,
+    sparsity: Annotated[float | None, Option(help="Also say what pruning this fraction leaves, what dies.")] = None,
     stream: Annotated[bool, Option("--stream", help="Measure hf:config.json one block at a time.")] = False,
     dry_run: Annotated[bool, Option("--dry-run", help="With --stream: only say the memory and time it takes.")] = False,
     seed: Seed = 0,
     html: Annotated[Path | None, Option(help="Also write one self-contained page with pictures.")] = None,
-    fix: Annotated[
-        Path | None,
-        Option(help="Set the weights to the edge of chaos, write them to this safetensors file, check again."),
-    ] = None,
+    fix: Annotated[Path | None, Option(help="Initialize, write this safetensors file, and check again.")] = None,
     method: Annotated[How, Option(help="With --fix: set by theory, or rescaled until measured.")] = "theory",
     trial: Trial = None,
     depth: Annotated[int | None, Option(min=0, help="Levels of parts to print under a block; default as fits.")] = None,
@@ -279,9 +273,7 @@ def prune(
         Literal["uniform", "erk"], Option(help="With --scope layer: equal densities, or Erdos-Renyi-kernel ones.")
     ] = "uniform",
     floor: Annotated[int, Option(help="Weights that each layer keeps at least.")] = 0,
-    steps: Annotated[
-        int | None, Option(help="Rounds of scoring and removing. Default: 100 for synflow, 60 for force, mostly 1.")
-    ] = None,
+    steps: Annotated[int | None, Option(help="Rounds of scoring; by default 100 for synflow, 60 for force.")] = None,
     rescale: Annotated[
         Literal["layer", "row", "measured"] | None,
         Option(help="Bring what is left to the edge of chaos: measured (right for all masks), by layer, by row."),

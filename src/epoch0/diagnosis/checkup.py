@@ -223,10 +223,10 @@ def checkup(
             why_not = str(problem_of_copy)
     known = None if done is None or done.constant is None else done.constant * (one.used if done.sums else 1)
     signs = dataclasses.replace(signs, same=same, constant_loss=known)
-    recipes = {optimizer: assess(first[optimizer], signs, done) for optimizer in OPTIMIZERS}
+    recipes = {name: assess(effect, signs, done, first["adam"]) for name, effect in first.items()}
     if done is None and call.targets is not None and not all(recipe.trains for recipe in recipes.values()):
         signs = dataclasses.replace(signs, constant_loss=constant_loss(call))
-        recipes = {optimizer: assess(first[optimizer], signs, done) for optimizer in OPTIMIZERS}
+        recipes = {name: assess(effect, signs, done, first["adam"]) for name, effect in first.items()}
     trains = any(recipe.trains for recipe in (recipes | yours).values())
     tried = []
     if not trains and remedies is None and done is None and one.seconds > SHORT:
@@ -308,7 +308,7 @@ def try_remedies(
             done = None if before is None else train_copies(one, min(before.steps, LENGTHS[1]), seed=seed)
         except (InputError, RuntimeError, TypeError):  # a remedy that cannot be tried is none
             continue
-        again: dict[str, Recipe] = {optimizer: assess(first[optimizer], signs, done) for optimizer in OPTIMIZERS}
+        again: dict[str, Recipe] = {name: assess(effect, signs, done, first["adam"]) for name, effect in first.items()}
         after = max(recipe.probability for recipe in again.values())
         helps = any(recipe.trains for recipe in again.values()) and after >= start + BETTER
         found.append(Remedy(change, start, after, sentence(again), helps))

@@ -160,11 +160,12 @@ def _odds(share: float | None) -> float:
     return math.log((value + 0.02) / (1.02 - value))
 
 
-def step_numbers(step: StepEffect, signs: Signs) -> dict[str, float]:
-    """Features of the first step of an optimizer: a few numbers without units."""
+def step_numbers(step: StepEffect, signs: Signs, adam: StepEffect) -> dict[str, float]:
+    """Features of the first step of an optimizer, and of Adam's: a few numbers without units."""
     pace = _log(step.second_pace * min(step.largest, RATES[step.optimizer][-1]), -6, 0)
     return {
         "alignment": _angle(step.alignment, step.classes),
+        "adam alignment": _angle(adam.alignment, adam.classes),
         "held": _angle(step.held, step.classes),
         "second": _angle(step.second, step.classes),
         "second held": _angle(step.second_held, step.classes),
@@ -217,10 +218,10 @@ def level(step: StepEffect, runs: Sequence[Run], steps: int | None) -> str:
     return f"trial {nearest}" if any(run.known is not None for run in runs) else f"trial {nearest} alone"
 
 
-def assess(step: StepEffect, signs: Signs, trial: TrialResult | None) -> Recipe:
-    """The verdict for one optimizer: from its first step, what the layers say, and the trial where there was one."""
+def assess(step: StepEffect, signs: Signs, trial: TrialResult | None, adam: StepEffect | None = None) -> Recipe:
+    """The verdict for one optimizer: from its first step and Adam's, the layers, and the trial where there was one."""
     optimizer = step.optimizer
-    runs, constant, numbers = list[Run](), None, step_numbers(step, signs)
+    runs, constant, numbers = list[Run](), None, step_numbers(step, signs, adam or step)
     if trial is not None:
         runs, constant = trial.of(optimizer), trial.constant
         numbers |= trial_numbers(trial.runs, optimizer)

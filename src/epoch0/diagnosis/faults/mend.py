@@ -15,7 +15,7 @@ LONG = 20_000  # steps for a program of few examples, whose steps are short
 STEPS, FEWEST = 200, 40  # steps of a trial, and the fewest that are worth making
 EPOCHS, MOST = 50, 2000  # epochs, and steps at most, to learn the targets for a program without suspected faults
 BETTER = 0.05  # how much more of the targets a changed copy must know than the program as it is
-RISING = 0.05  # what a slow program must know of the targets after many epochs, and gain in their second half
+RISING, SLOW = 0.05, 0.45  # what a slow program knows after many epochs, and gains in their second half; less is little
 TRIES = 12  # changes for which the seconds should suffice
 SURE = 0.85  # once a fault seen before training with this certainty is repaired, no other changes are tried
 SCHEDULED = 0.01  # a schedule that leaves less of the rate than this within the steps of a trial is too fast
@@ -88,7 +88,8 @@ class Mending:
         half = next(known for step, known in own.curve if 2 * step >= own.steps)
         slow = own.steps > STEPS and own.known > RISING and own.known > 1.3 * half
         heard = own.held is None or own.others < BY_HEART[2] or own.held > own.known / 8  # not only by heart
-        return own.learns or (slow and heard)
+        sooner = _slow(own) and any(item.mends and _sooner(own, item.trained) for item in self.tried)
+        return (own.learns or (slow and heard)) and not sooner
 
     @property
     def mended(self) -> list[Tried]:
@@ -126,9 +127,9 @@ def mend(seen: Evidence, suspects: Sequence[Fault], seconds: float, tell: Tell) 
         except Exception as error:  # the user's code, or a loss that takes no such outputs
             seen.stopped = raised(error)
             return None
-        sound = Mending(own).sound and not own.idle
+        sound, slow = Mending(own).sound and not own.idle, _slow(own)
         short = own.steps < STEPS and math.isfinite(own.known) and not (sound or suspects)  # for want of time
-        if sound and not (suspects := _standing(own, suspects)):
+        if sound and not (suspects := _standing(own, suspects)) and not slow:
             return Mending(own)
         if program.untold and not sound and not math.isnan(own.known):
             fall = f"falls by {max(own.known, 0):.0%} in {own.steps} steps{own.idle}"
@@ -138,7 +139,7 @@ def mend(seen: Evidence, suspects: Sequence[Fault], seconds: float, tell: Tell) 
         length = max(FEWEST, min(number, int(seconds / TRIES / max(own.seconds / own.steps, 1e-9))))
         tried, why, certain = list[Tried](), "", {fault.kind for fault in suspects if fault.certainty >= SURE}
         try:
-            for changes in () if short and own.steps < FEWEST else _order(suspects, tried, only=sound):
+            for changes in () if short and own.steps < FEWEST else _order(suspects, tried, sound and not slow):
                 if (spent := time.thread_time() - started) > seconds:
                     why = f"Further changes: {seconds:.0f} CPU seconds are over; pass seconds= for more."
                     break
@@ -194,6 +195,11 @@ def _standing(own: Trained, suspects: Sequence[Fault], tried: Sequence[Tried] | 
     certain = {fault for fault in suspects if fault.certainty >= SURE and fault.kind != "learning rate"}
     certain |= {fault for fault in suspects if own.untold and fault.kind in UNREFUTED}
     return [f for f in suspects if f in certain or (f.certainty >= SOONER[0] and f.kind in may)]
+
+
+def _slow(own: Trained) -> bool:
+    """Whether a program that learns knows little after many epochs: is there a change that helps much?"""
+    return own.steps > STEPS and own.known < SLOW and not own.untold
 
 
 def _sooner(own: Trained, changed: Trained) -> bool:
