@@ -230,6 +230,7 @@ def test_sound_programs(name: str) -> None:
     assert report.program.own.untold == untold == any("reads no targets" in line for line in report.not_examined)
 
 
+@pytest.mark.slow
 def test_of_one_example_with_a_target_a_place_the_places_are_the_examples() -> None:
     """A graph or a text in a batch of one: there is nothing else that it could be told from."""
     loss = lambda o, t: F.cross_entropy(o.flatten(0, 1), t.flatten())  # noqa: E731
@@ -270,6 +271,7 @@ def test_the_loop_body_gets_what_its_owner_has() -> None:
     assert shapes == {(12, 12)}  # the length, whatever the number of examples
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("own", [False, True])
 def test_an_optimizer_that_asks_for_gradients_itself(own: bool) -> None:
     torch.manual_seed(0)
@@ -332,6 +334,7 @@ def test_a_matrix_of_other_examples_is_no_leak_but_a_mean_over_the_batch_is() ->
     assert find_faults(leaky, X[:100], Y[:100], seconds=0).faults[0].kind == "shapes"
 
 
+@pytest.mark.slow
 def test_a_rate_that_is_thousands_of_times_off() -> None:
     torch.manual_seed(0)
     model = mlp()
@@ -367,6 +370,7 @@ def test_a_critic_s_loss_has_no_floor() -> None:
     assert faults[0].kind == "labels"
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("where", ["batch", "data", "targets"])
 def test_examples_that_hold_nan_are_a_fault_and_the_others_are_looked_at(where: str) -> None:
     torch.manual_seed(0)
@@ -535,6 +539,7 @@ def both_step(model, optimizers, loss, x, y):
     second.step()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("step", [None, both_step])
 def test_optimizers_that_share_a_model_are_one(step) -> None:
     torch.manual_seed(0)

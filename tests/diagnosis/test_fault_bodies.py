@@ -139,7 +139,7 @@ def program(name: str) -> tuple[tuple[Any, Any, Any], dict[str, Any]]:
     return (model, x[:100], few), more
 
 
-@pytest.mark.sample(11)
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("name", SOUND)
 def test_sound_bodies_have_no_fault(name: str) -> None:
     given, more = program(name)
@@ -149,6 +149,7 @@ def test_sound_bodies_have_no_fault(name: str) -> None:
     assert NOTE in evidence(*given, **more).call.notes
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["outputs without their last dimension", "classes from 1 on", "two losses"])
 def test_faults_are_found_behind_what_the_body_makes(name: str) -> None:
     given, more = program(name)
@@ -182,6 +183,7 @@ def test_other_bodies_are_left_alone(how: Any) -> None:
     assert NOTE not in evidence(model, x, y - 1, **{**more, "data": (X, CLASSES)}).call.notes
 
 
+@pytest.mark.slow
 def test_what_the_body_counts_stays_as_it_is() -> None:
     (model, x, y), more = program("inputs divided")
     schedule, count = torch.optim.lr_scheduler.StepLR(more["optimizer"], 1), [0]
@@ -197,6 +199,7 @@ def test_what_the_body_counts_stays_as_it_is() -> None:
     assert all(torch.equal(p, old) and p.grad is None for p, old in zip(model.parameters(), before, strict=True))
 
 
+@pytest.mark.slow
 def test_a_body_that_makes_its_own_targets_is_looked_at_without_them() -> None:
     """Masked words: whether it learns cannot be said by the targets given, and nothing is said against it."""
     (model, x, y), more = program("words one after another")
@@ -230,6 +233,7 @@ def test_a_model_that_is_called_twice_is_judged_by_what_backward_is_called_of(ra
     assert [(f.kind, f.evidence) for f in report.faults][:1] == [("learning rate", "mended on a copy")] * (rate > 1)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("cut", [False, True])
 def test_a_generator_whose_judge_is_trained_in_the_same_step(cut: bool) -> None:
     """Of two calls of backward neither is that of the loss; with what is judged cut off, none moves the model."""

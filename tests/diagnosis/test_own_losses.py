@@ -39,6 +39,7 @@ class Language(nn.Module):
         return rows if self.flat else logits, F.cross_entropy(rows, targets.flatten())
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("flat", [False, True])
 @pytest.mark.parametrize("pair", [False, True])
 def test_a_forward_that_takes_the_targets(flat: bool, pair: bool) -> None:
@@ -380,6 +381,7 @@ class Half(nn.Module):
         return out
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("sees", [False, True])
 def test_a_sum_over_examples_is_compared_example_by_example(sees: bool) -> None:
     """64 examples a step, a quarter held out and all together: sums over them differ though nothing is learned."""
@@ -397,6 +399,7 @@ def test_a_sum_over_examples_is_compared_example_by_example(sees: bool) -> None:
     assert total.runs[0].drop == pytest.approx(mean.runs[0].drop, abs=0.02)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("count", [8, 16, 100])
 def test_a_loss_that_compares_examples_is_no_sum(count: int) -> None:
     """The logarithm of their number at first: two halves have not twice as much of it, and not as much."""
@@ -443,6 +446,7 @@ def test_initialize_measures_a_forward_that_differentiates() -> None:
     assert not torch.equal(before, model.inside[0].weight)
 
 
+@pytest.mark.slow
 def test_counts_have_a_likelihood_below_zero_and_masks_of_255_none() -> None:
     torch.manual_seed(0)
     counts = torch.poisson(X[:, 20:21].add(1).exp())
@@ -454,6 +458,7 @@ def test_counts_have_a_likelihood_below_zero_and_masks_of_255_none() -> None:
     assert find_faults(model, X, masks, loss=loss, data=(X, masks), **given).faults[0].kind == "target scale"
 
 
+@pytest.mark.slow
 def test_a_generator_behind_a_critic_that_stands_still() -> None:
     torch.manual_seed(0)
     critic = mlp(ends=1).requires_grad_(False)
@@ -466,6 +471,7 @@ def test_a_generator_behind_a_critic_that_stands_still() -> None:
     assert find_faults(model, noise, real, optimizer=adam(model), **given).faults[0].kind == "labels"
 
 
+@pytest.mark.slow
 def test_a_program_that_learns_nothing_does_not_train_however_little_is_known_of_why() -> None:
     torch.manual_seed(0)
     y = torch.randint(10, (500,), generator=torch.Generator().manual_seed(9))
@@ -530,7 +536,7 @@ UNTOLD: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", UNTOLD)
 def test_programs_without_targets_are_judged_by_how_far_the_loss_falls(name: str) -> None:
     """It may speak for them; where it does not fall, nothing is said against them."""
@@ -617,6 +623,7 @@ def test_a_decoder_that_gets_the_targets_may_move_them_itself(shift: bool) -> No
     assert [fault.kind for fault in looked.faults if fault.kind in ("data", "loss")] == ["data"] * (not shift)
 
 
+@pytest.mark.slow
 def test_a_state_that_begins_at_zero_is_not_the_input() -> None:
     class Reader(nn.Module):
         def __init__(self) -> None:

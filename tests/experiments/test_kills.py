@@ -129,6 +129,7 @@ def cluster():
     made.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (0, *range(2, 50)))])
 def test_a_kill_around_a_scheduler_changes_nothing(undisturbed, tmp_path, cluster, seed):
     """The owner starts again what was killed, and calls again if the run says so."""

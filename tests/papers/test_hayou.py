@@ -77,7 +77,7 @@ def test_the_figures_are_there_in_their_order() -> None:
     assert catalogue.expand("hayou") == [f"hayou/{figure}" for figure in ORDER]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("figure", FIGURES)
 def test_a_figure_runs_small_through_the_same_code(figure: str) -> None:
     artifact, setting = artifact_of(figure), tiny(figure)

@@ -165,6 +165,7 @@ def test_gradient_law_of_networks() -> None:
         assert follows(ratios[:, layer - 1], norms.NormRatio.gradient(sizes, layer))
 
 
+@pytest.mark.slow
 def test_gradient_failures_stay_below_the_bound() -> None:
     """Of Theorem 3 in its exact form: every step of both directions of three layers."""
     for shared in (False, True):

@@ -124,6 +124,7 @@ def test_reproducible_and_close_between_seeds() -> None:
     assert first.critical_sparsity == pytest.approx(other.critical_sparsity, abs=0.04)
 
 
+@pytest.mark.slow
 def test_deep_and_wide_extremes() -> None:
     assert predicted_density("tanh", 1.3, 0.2, [10, 1], 0.5).critical_sparsity == pytest.approx(1.0, abs=0.15)
     wide = predicted_density("relu", math.sqrt(2), 0.0, [3072, 20_000, 10], 0.9)

@@ -288,6 +288,7 @@ def test_first_batch_through_recomputed_activations_sets_the_original_length() -
     assert torch.equal(model[4].original_segment, twin[4].original_segment)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # torch's own, inside dynamo
 @pytest.mark.filterwarnings("ignore:Guards may run slower")
 @pytest.mark.parametrize("begun", [pytest.param(True, marks=pytest.mark.slow), False])

@@ -20,11 +20,11 @@ TRIES = 12  # changes for which the seconds should suffice
 SURE = 0.85  # once a fault seen before training with this certainty is repaired, no other changes are tried
 SCHEDULED = 0.01  # a schedule that leaves less of the rate than this within the steps of a trial is too fast
 
-# An activation suspected with this certainty stands against a program that learns, if its copy without it knows as
-# much in half the steps, and so much more than the program then.
+# An activation or a scale suspected with this certainty stands against a program that learns, if its copy without it
+# knows as much in half the steps, and so much more than the program then.
 SOONER = (0.75, 0.2)
 UNREFUTED = ("labels", "loss", "data", "output activation")  # by a loss that falls where it reads no targets
-SLOWING = ("output activation", "hidden activation", "data")
+SLOWING = ("output activation", "hidden activation", "data", "input scale")
 AS_SAID = ("learning rate", "initialization", "input scale", "target scale")  # the change tried is the advice itself
 INSIDE = ("outputs", "targets", "loss")  # what cannot be changed where the model computes its own loss
 
