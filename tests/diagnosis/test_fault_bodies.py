@@ -222,6 +222,7 @@ def apart(of: Any, m: Any, x: Any, y: Tensor) -> Tensor:
     return (y * far + (1 - y) * (1 - far.sqrt()).relu().square()).mean()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("rate", [1e-3, 30.0])
 def test_a_model_that_is_called_twice_is_judged_by_what_backward_is_called_of(rate: float) -> None:
     model = net(4)
@@ -295,6 +296,7 @@ class Margin(nn.Module):
         return self.inside(x) - 0.2 * F.one_hot(classes, 3)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("steps", [True, False])
 def test_a_body_gets_the_two_items_of_a_loader_that_the_model_takes(steps: bool) -> None:
     torch.manual_seed(0)

@@ -327,6 +327,7 @@ def test_parts_that_would_be_computed_again() -> None:
     assert gains[0] == gains[1]
 
 
+@pytest.mark.slow
 def test_a_large_rate_makes_a_loss_of_several_outputs_no_number() -> None:
     """The loss is then not finite, which is no reason to give it THE output alone."""
 
@@ -493,6 +494,7 @@ class Twins(nn.Module):
         return ((a.T @ b / len(a)) - torch.eye(16)).square().sum()
 
 
+@pytest.mark.slow
 def test_a_loss_of_two_views_is_measured_on_what_depends_on_the_first() -> None:
     torch.manual_seed(0)
     x = torch.randn(128, 64)

@@ -246,6 +246,7 @@ class Skipping(nn.Module):
         return x if self.training and torch.rand(()).item() < 0.3 else x + self.inside(x)
 
 
+@pytest.mark.slow
 def test_layers_that_are_skipped_in_the_first_step() -> None:
     torch.manual_seed(0)
     digits = e0.data.load("digits")

@@ -77,6 +77,7 @@ def test_a_new_interpreter_goes_on(tmp_path: Path) -> None:
     assert json.loads((out / "said-0.json").read_text()) == whole
 
 
+@pytest.mark.slow
 def test_checkpoints_by_the_clock(tmp_path: Path) -> None:
     """No checkpoint by steps: what a kill leaves was written because time had passed."""
     options = ["--slow", "0.01", "--checkpoint", "--minutes", str(0.05 / 60)]
