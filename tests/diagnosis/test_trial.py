@@ -210,6 +210,21 @@ def test_no_constant_answer_is_known() -> None:
     assert weighted == pytest.approx(3 * entropy(y), rel=1e-5)
 
 
+def test_a_loss_that_compares_examples_tells_nothing_of_one() -> None:
+    """Triplets within the batch: of an example alone the loss is zero, whatever its class."""
+    torch.manual_seed(0)
+    x, y = batch(64)
+
+    def triplets(outputs: Tensor, classes: Tensor) -> Tensor:
+        apart, same = torch.cdist(outputs, outputs), classes[:, None] == classes
+        far, near = (apart * same).amax(1), (apart + 1e3 * same).amin(1)
+        return (far - near + 0.5).relu().mean()
+
+    done = trial(Call.of(network(), x, y, loss=triplets), 30)
+    assert all(one.known is None and one.known_seen is None and one.held is not None for one in done.runs)
+    assert all(one.known is not None for one in trial(Call.of(network(), x, y), 5).runs)
+
+
 def test_the_length_is_what_the_time_allows() -> None:
     runs = sum(map(len, RATES.values()))
     for steps in LENGTHS:

@@ -254,6 +254,15 @@ def test_a_trial_that_learns_for_others_settles_it(optimizer: Any) -> None:
     assert pairs[0].probability >= 0.98 > pairs[1].probability
 
 
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_what_stays_above_one_answer_for_all_does_not_train(optimizer: Any) -> None:
+    """Targets of 1e-4 and outputs of 1, say: the loss falls a thousand times, and a constant answer is far better."""
+    fell = [run(optimizer, rate, known=None, known_seen=None, drop=-0.5) for rate in RATES[optimizer]]
+    whole = replace(trial_of(*fell, steps=150), constant=1e-9)
+    found, better = (assess(step(optimizer), signs(), one) for one in (whole, replace(whole, constant=None)))
+    assert better.trains and not found.trains
+
+
 # ---- rates -----------------------------------------------------------------------------------------------------
 
 
@@ -265,6 +274,8 @@ def test_the_rate_is_the_trial_s_best_or_the_usual_one_less_what_the_first_step_
     assert suggested_rate(step(largest=3e-3), []) == pytest.approx(1e-3)
     assert suggested_rate(step(largest=1e-5), []) == RATES["adam"][0]  # where it trains all the same
     assert 0 < suggested_rate(step(largest=0.0), []) < min(RATES["adam"])
+    steady = [run("sgd", rate=0.01, drop=0.78), run("sgd", rate=0.1, drop=0.8)]
+    assert best_run(steady).rate == 0.01 and best_run([replace(steady[0], drop=0.7), steady[1]]).rate == 0.1
     for largest in LADDER["sgd"]:
         rate = suggested_rate(step("sgd", largest=largest), [])
         assert 0 < rate <= max(largest, RATES["sgd"][0]) and f"{rate:.0e}"[0] in "13"

@@ -186,9 +186,7 @@ def regions(
         tuple[str, str, str] | None,
         Option(help="Three points, the square around the circle through them.", metavar="A B C"),
     ] = None,
-    kind: Annotated[
-        Literal["segment", "ray", "line"], Option(help="With --line: from A to B, from A on through B, or both ways.")
-    ] = "segment",
+    kind: Annotated[Literal["segment", "ray", "line"], Option(help="A to B, on beyond B, or both ways.")] = "segment",
     margin: Annotated[float, Option(help="With --plane: half the side, in radii of the circle.")] = 1.0,
     count_only: Annotated[bool, Option("--count-only", help="The number alone, without geometry: faster.")] = False,
     plot: Annotated[Path | None, Option(help="With --plane: draw the regions into this PNG, SVG or PDF file.")] = None,
@@ -269,9 +267,7 @@ def prune(
     sparsity: Annotated[float, Option(help="Fraction of the weights removed: exactly that many.")],
     score: Annotated[str, Option(help="Score: snip, grasp, synflow, force, obd, magnitude or random.")] = "snip",
     scope: Annotated[Literal["global", "layer"], Option(help="One threshold for all layers, or one each.")] = "global",
-    layers: Annotated[
-        Literal["uniform", "erk"], Option(help="With --scope layer: equal densities, or Erdos-Renyi-kernel ones.")
-    ] = "uniform",
+    layers: Annotated[Literal["uniform", "erk"], Option(help="Densities: equal, or Erdos-Renyi-kernel.")] = "uniform",
     floor: Annotated[int, Option(help="Weights that each layer keeps at least.")] = 0,
     steps: Annotated[int | None, Option(help="Rounds of scoring; by default 100 for synflow, 60 for force.")] = None,
     rescale: Annotated[

@@ -8,6 +8,7 @@ The last is 1/2 for a constant answer, and overconfident outputs do not change i
 import copy
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -235,7 +236,7 @@ def _read(
 
 
 def _pairs_ordered(call: Call, raw: Any, seed: int) -> float | None:
-    """Share of pairs whose loss is lower with their own targets than exchanged; None where it is unknown."""
+    """Share of pairs whose loss is lower with their own targets than exchanged; None where one tells nothing."""
     if not isinstance(targets := call.targets, Tensor) or not targets.dim():
         return None
     count = len(targets)
@@ -262,7 +263,7 @@ def _pairs_ordered(call: Call, raw: Any, seed: int) -> float | None:
         except InputError:
             return None
         won += [1.0 if own < value else 0.5 if own == value else 0.0 for value in other]
-    return sum(won) / len(won) if won else None
+    return sum(won) / len(won) if {*won} - {0.5} else None
 
 
 def constant_loss(call: Call) -> float | None:
@@ -304,7 +305,7 @@ def constant_loss(call: Call) -> float | None:
         return loss
 
     try:
-        with unchanged(call.model), torch.enable_grad():
+        with unchanged(call.model), torch.enable_grad(), warnings.catch_warnings(action="ignore"):
             call.model.eval()
             search.step(value)
             return float(value().detach())

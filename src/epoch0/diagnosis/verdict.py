@@ -39,6 +39,7 @@ SATURATED = 0.5
 
 CRAWL = 3.5  # of a step that takes less than 10^-3.5 of the loss away, 300 with momentum 0.9 do not suffice
 SURE = 0.98  # probability of a network whose trial has decided
+STEADY = 0.03  # so much less may the loss fall at a smaller rate of SGD, as the largest is near where it diverges
 LEARNS, UNDECIDED = 0.95, 0.4
 """Share of programs without a fault that learned: those whose outputs came to know the targets, and the others."""
 
@@ -230,6 +231,8 @@ def assess(step: StepEffect, signs: Signs, trial: TrialResult | None, adam: Step
         chance = min(chance, 0.01)
     if any(run.settles(constant) for run in runs):
         chance = max(chance, SURE)
+    if trial is not None and trial.steps >= LENGTHS[0] and constant is not None and max(r.drop for r in runs) <= 0:
+        chance = min(chance, UNDECIDED)  # no better than one answer for all: of 64 such networks none trains
     trains, rate = chance >= 0.5, suggested_rate(step, runs)
     if not trains:
         cause, reason = _failure(step, signs, runs, constant)
@@ -288,8 +291,10 @@ def _round(rate: float) -> float:
 
 
 def best_run(runs: Sequence[Run]) -> Run:
-    """The training whose loss fell furthest: the rate that is best after many more steps, too."""
-    return max(runs, key=lambda run: -math.inf if run.diverged else run.drop)
+    """The training whose loss fell furthest: the rate that is best after many more steps, too; of SGD the steadiest."""
+    best = max(runs, key=lambda run: -math.inf if run.diverged else run.drop)
+    margin = STEADY if best.optimizer == "sgd" else 0.0
+    return next((run for run in runs if not run.diverged and run.drop >= best.drop - margin), best)
 
 
 def _loss_course(run: Run, constant: float | None) -> str:
