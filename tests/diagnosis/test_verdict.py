@@ -261,6 +261,8 @@ def test_what_stays_above_one_answer_for_all_does_not_train(optimizer: Any) -> N
     whole = replace(trial_of(*fell, steps=150), constant=1e-9)
     found, better = (assess(step(optimizer), signs(), one) for one in (whole, replace(whole, constant=None)))
     assert better.trains and not found.trains
+    rising = assess(lost(optimizer, alignment=0.5), signs(), replace(whole, constant=None))
+    assert rising.reason.startswith("at no rate tried its loss falls (in 60 steps at the best of")
 
 
 # ---- rates -----------------------------------------------------------------------------------------------------
