@@ -3,7 +3,7 @@
 >>> import epoch0 as e0
 >>> net = e0.networks.mlp([64, 100, 100, 10], seed=0)
 >>> print(e0.checkup(net, torch.randn(100, 64)).verdict)
-Trains with either, Adam at a rate of about 0.003 or SGD at 0.1.
+Trains with either, Adam at a rate of about 0.003 or SGD at 0.01.
 """
 
 import importlib
