@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-c
 # Compiled files are kept, whatever the shell says: compiling them anew takes half of the time that collecting takes.
 RUN := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=
 # TYPES=1 checks the types of every call while the tests run; .ci/run does.
-PYTEST := $(if $(TYPES),EPOCH0_TYPES=1) $(RUN) $(BIN)/python -m pytest -n auto --maxprocesses 8
+PYTEST := $(if $(TYPES),EPOCH0_TYPES=1) $(RUN) $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal
 
 .PHONY: help dev demo test test-slow lint docs bench dist house zoo zoo-truth clean
 

@@ -849,7 +849,7 @@ def test_where_the_program_learns_the_usual_recipes_are_not_trained() -> None:
     for rate, trial in ((1e-3, None), (1e-3, True), (1e-8, None)):
         model = mlp()
         given = {"optimizer": adam(model, rate), "data": (X, Y)}
-        reports.append(e0.checkup(model, X[:100], Y[:100], loss=F.cross_entropy, trial=trial, seconds=20, **given))
+        reports.append(e0.checkup(model, X[:100], Y[:100], loss=F.cross_entropy, trial=trial, seconds=8, **given))
     learns, asked, slow = reports
     assert learns.trains and learns.trial is None and "itself was trained, and learns" in learns.trial_reason
     assert learns.recipes["adam"].evidence == "step 0" and learns.recipes["yours"].evidence == "trial"

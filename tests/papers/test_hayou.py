@@ -94,6 +94,7 @@ def test_a_figure_runs_small_through_the_same_code(figure: str) -> None:
     assert artifact.caption(setting)
 
 
+@pytest.mark.slow
 def test_networks_that_nothing_gets_through_are_left_out_and_counted() -> None:
     axes = {"masks": ("SNIP",), "activation": ("relu",)}
     setting = setting_of("prop1").but(depth=15, width=15, examples=50, runs=4, sparsities=(0.5, 0.95), **axes)
