@@ -231,8 +231,8 @@ def assess(step: StepEffect, signs: Signs, trial: TrialResult | None, adam: Step
         chance = min(chance, 0.01)
     if any(run.settles(constant) for run in runs):
         chance = max(chance, SURE)
-    if trial is not None and trial.steps >= LENGTHS[0] and constant is not None and max(r.drop for r in runs) <= 0:
-        chance = min(chance, UNDECIDED)  # no better than one answer for all: of 64 such networks none trains
+    if trial is not None and trial.steps >= LENGTHS[1] and constant is not None and max(r.drop for r in runs) <= 0:
+        chance = min(chance, UNDECIDED)  # no better than one answer for all: of 166 such networks 3 train
     trains, rate = chance >= 0.5, suggested_rate(step, runs)
     if not trains:
         cause, reason = _failure(step, signs, runs, constant)
