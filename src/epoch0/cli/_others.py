@@ -205,10 +205,7 @@ def growth(
 
 def eoc(
     names: Annotated[list[str] | None, Argument(help="Names, or path.py:function; default all with a name.")] = None,
-    bias_std: Annotated[
-        float | None,
-        Option(help="sigma_b; the weights that go with it are looked for. Default 0 for ReLU's like, else 0.2."),
-    ] = None,
+    bias_std: Annotated[float | None, Option(help="sigma_b, by default 0 for ReLU's like, else 0.2.")] = None,
     weight_std: Annotated[float | None, Option(help="sigma_w; the biases that go with it are looked for.")] = None,
     density: Density = 1.0,
     as_json: Json = False,

@@ -350,10 +350,8 @@ def _failure(step: StepEffect, signs: Signs, runs: Sequence[Run], constant: floa
         text = f"a step moves the outputs of all examples alike (cosine {cosine:.2f} with what the loss wants)"
         return "blind", f"{text}{seen}"
     if runs and max(run.drop for run in runs) <= 0:
-        return (
-            "slow",
-            f"at no rate tried its loss falls{' below that of one answer for all' * bool(constant)}{seen}",
-        )
+        below = " below that of one answer for all" * bool(constant)
+        return "slow", f"at no rate tried its loss falls{below}{seen}"
     return "slow", f"it learns too slowly or not what holds for other examples{seen}"
 
 
