@@ -27,7 +27,7 @@ def _version(wanted: bool | None) -> None:
 
 
 def _root(
-    version: Annotated[bool | None, Option("--version", callback=_version, is_eager=True, help="Print it.")] = None,
+    version: Annotated[bool | None, Option("--version", callback=_version, is_eager=True, help="The version.")] = None,
 ) -> None:
     """Know your network before epoch 1: what it is at initialization, and what to change."""
 
