@@ -126,6 +126,8 @@ def normed() -> nn.Module:
 SOFT = F.one_hot(Y, 10) * 0.9 + 0.01
 UNIT = (X - X.min()) / (X.max() - X.min())
 HALF = (torch.arange(500) % 2).float()[:, None]
+HALVES = torch.cat([X[:, :32], torch.where(HALF == 1, X, X.roll(2, 0))[:, 32:]], 1)  # of one image, or of two
+REAL_OR_FAKE = X.where(HALF == 1, X.flip(1))  # every other image upside down and mirrored
 SOUND: dict[str, Callable[[], Program]] = {
     "plain": lambda: with_(mlp(), X, Y),
     "sgd with momentum": lambda: with_(mlp(), X, Y, make=sgd, rate=0.01, momentum=0.9, weight_decay=5e-4),
@@ -141,7 +143,7 @@ SOUND: dict[str, Callable[[], Program]] = {
     "autoencoder of pixels": lambda: with_(mlp(nn.Sigmoid(), ends=64), UNIT, UNIT, F.binary_cross_entropy),
     "soft labels": lambda: with_(mlp(), X, SOFT),
     "generator's critic": lambda: with_(
-        mlp(nn.Sigmoid(), ends=1, hidden=nn.LeakyReLU), X, HALF, F.binary_cross_entropy
+        mlp(nn.Sigmoid(), ends=1, hidden=nn.LeakyReLU), REAL_OR_FAKE, HALF, F.binary_cross_entropy
     ),
     "dropout": lambda: with_(nn.Sequential(nn.Dropout(0.5), mlp()), X, Y),
     "batch norm everywhere": lambda: with_(normed(), 100 * X, Y, make=sgd),
@@ -351,7 +353,7 @@ MASK = (UNIT.reshape(-1, 1, 8, 8) > 0.5).float()
 PLACES = torch.stack(torch.meshgrid(torch.linspace(-1, 1, 20), torch.linspace(-1, 1, 20), indexing="ij"), -1)
 SOUND |= {
     "two views": lambda: with_(Views(), X, torch.arange(500), lambda o, t: F.cross_entropy(o, torch.arange(len(o)))),
-    "siamese": lambda: with_(Pair(), X, HALF[:, 0], margin),
+    "siamese": lambda: with_(Pair(), HALVES, HALF[:, 0], margin),
     "variational autoencoder": lambda: with_(Coder(), X, X, bound),
     "straight through": lambda: with_(
         nn.Sequential(nn.Linear(64, 64), Straight(), nn.Linear(64, 10)), X, Y

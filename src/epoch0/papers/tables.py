@@ -114,10 +114,14 @@ class Table(list[dict[str, Any]]):
 
     def alike(self, column: str, group: str, groups: str, settings: str, **more: Any) -> Decision:
         """Decide that the groups that a column makes have equal means; ``groups``, ``settings``: texts with columns."""
-        parts = [rows for _, rows in self.by(group)]
-        values = (np.stack([rows.column(name) for rows in parts], 1) for name in (column, f"{column}_error", "runs"))
-        names = [rows.labels(groups)[0] for rows in parts]
-        return by(equal_within_error, *values, settings=parts[0].labels(settings), groups=names, **more)
+
+        def decide(text: str) -> Claim:
+            parts = [rows for _, rows in self.by(group)]
+            values = (np.stack([one.column(name) for one in parts], 1) for name in (column, f"{column}_error", "runs"))
+            names = [rows.labels(groups)[0] for rows in parts]
+            return equal_within_error(text, *values, settings=parts[0].labels(settings), groups=names, **more)
+
+        return decide
 
 
 def by(decide: Callable[..., Claim], *arguments: Any, **more: Any) -> Decision:

@@ -195,4 +195,4 @@ def _means(
                 sums["loss"] = sums.get("loss", 0.0) + loss(outputs, y).double() * len(y)
             if by_class:
                 sums["accuracy"] = sums.get("accuracy", 0) + (outputs.argmax(-1) == y).sum(-1)
-    return {name: (torch.as_tensor(total).double() / len(targets)).tolist() for name, total in sums.items()}
+        return {name: (torch.as_tensor(total).double() / len(targets)).tolist() for name, total in sums.items()}

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from epoch0.diagnosis.faults.evidence import NORMS, Evidence, affine, padding_after, rate_of
-from epoch0.diagnosis.faults.program import UserProgram
+from epoch0.diagnosis.faults.program import ADAM, USUAL, UserProgram
 from epoch0.diagnosis.faults.reach import one_hot
 from epoch0.initialization.initialize import initialize
 from epoch0.tracing.call import mapped
@@ -116,14 +116,18 @@ def _rate(program: UserProgram, seen: Evidence, factor: float) -> str:
 
 
 def _rate_by_size(program: UserProgram, seen: Evidence) -> str:
-    """The rate at which a step changes the weights by a hundredth, where a hundred times another is not enough."""
+    """The rate at which a step changes the weights by a hundredth, where a hundred times another is not enough.
+
+    Adam's is its usual one: at a far too large one the weights have grown before they are looked at.
+    """
     sizes = [] if seen.after is None else [size for size in seen.after.sizes.values() if 0 < size < math.inf]
     factor = 1e-2 / statistics.median(sizes) if sizes else 1.0
+    factor = USUAL / (rate_of(program.optimizer) or USUAL) if isinstance(program.optimizer, ADAM) else factor
     return "" if 1 / 300 < factor < 300 else _rate(program, seen, factor)
 
 
 def _adam(program: UserProgram, seen: Evidence, rate: float) -> str:
-    if isinstance(program.optimizer, torch.optim.Adam | torch.optim.AdamW):
+    if isinstance(program.optimizer, ADAM):
         return ""
     program.optimizer = torch.optim.Adam([p for g in program.optimizer.param_groups for p in g["params"]], rate)
     return f"Use Adam at a rate of {rate:g}."

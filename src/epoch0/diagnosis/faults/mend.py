@@ -198,8 +198,11 @@ def _standing(own: Trained, suspects: Sequence[Fault], tried: Sequence[Tried] | 
 
 
 def _slow(own: Trained) -> bool:
-    """Whether a program that learns knows little after many epochs: is there a change that helps much?"""
-    return own.steps > STEPS and own.known < SLOW and not own.untold
+    """Whether a program that learns knows little after many epochs: is there a change that helps much?
+
+    Not at a rate at which Adam usually trains: a weight then moves by about that a step, and some need many.
+    """
+    return own.steps > STEPS and own.known < SLOW and not (own.untold or own.usual)
 
 
 def _sooner(own: Trained, changed: Trained) -> bool:

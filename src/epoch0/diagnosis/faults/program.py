@@ -32,6 +32,7 @@ KNOWS, CLEARLY, ENOUGH = 0.12, 0.3, 0.6
 FEW, ALL = 16, 0.8  # fewer examples are a table, known where this share of it is: an XOR without its last row is not
 EXPLODING = 0.1  # the loss has fallen by less than this share of what it lies below that with others' targets
 SLOWEST = 0.01  # momentum of batch norm that is usual (MobileNetV3): some 500 steps until it forgets where it began
+ADAM, USUAL = (torch.optim.Adam, torch.optim.AdamW), 1e-3  # with their usual rate
 LOOKS = 8  # how often in a training it is measured what the outputs know
 
 
@@ -49,6 +50,7 @@ class Trained:
     by_heart: bool = False  # whether it knows those in training alone, however long it goes on
     untold: bool = False  # whether what is known is by how much the loss has fallen
     idle: str = ""  # why the fall of a loss says nothing
+    usual: bool = False  # whether Adam trains it at no less than its usual rate
     batched: float = math.nan  # the share with the statistics of batches, where that with running ones is small
 
     @property
@@ -194,7 +196,8 @@ class UserProgram:
         left = rate_of(self.optimizer) / rate if rate > 0 else 1.0
         spent = time.thread_time() - started
         done = Trained(tuple(curve), tuple(losses), held, spent, left, bar, self.held, batched=batched)
-        return dataclasses.replace(done, untold=self.untold, idle=self.idle)
+        usual = isinstance(self.optimizer, ADAM) and rate >= USUAL
+        return dataclasses.replace(done, untold=self.untold, idle=self.idle, usual=usual)
 
     def _one(self, rows: Call) -> float:
         if self.step is None:
