@@ -410,6 +410,7 @@ def test_a_body_that_calls_the_model_by_the_names_of_its_batch(turned: bool) -> 
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)  # fifteen minutes of one core
 @pytest.mark.skipif("EPOCH0_DATA" not in os.environ, reason="some of them learn from real images")
 def test_sound_programs_of_others_are_not_condemned(monkeypatch: pytest.MonkeyPatch) -> None:
     """85 of benchmarks/loop_bodies.py, 164 of sound_programs*.py, by people who knew neither the checks nor the code.

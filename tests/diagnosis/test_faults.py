@@ -50,8 +50,15 @@ def found(program: Program, seconds: float = 0.0, **more: Any) -> tuple[Fault, .
     return looked.faults
 
 
-@pytest.mark.sample(42)
-@pytest.mark.parametrize("name", SOUND)
+# trained by `make test`, too: they learn slowly, of few examples, or by other means than most
+ODD = [
+    "zero gamma", "frozen backbone", "lora", "tied embeddings", "masked tokens", "autoencoder", "soft labels", "siamese",
+    "generator's critic", "dropout", "batch norm everywhere", "noisy values", "two views", "padding masked", "zero head",
+]  # fmt: skip
+
+
+@pytest.mark.sample(29)
+@pytest.mark.parametrize("name", [name for name in SOUND if name not in ODD])
 def test_sound_programs_have_no_fault(name: str) -> None:
     torch.manual_seed(0)
     assert not found(SOUND[name]())
@@ -483,8 +490,7 @@ def test_a_fault_that_was_seen_is_mended() -> None:
     assert plain["tried"][plain["best"]]["mends"] and plain["curve"][0][0] == 0
 
 
-@pytest.mark.parametrize("name", SOUND)
-@pytest.mark.slow
+@pytest.mark.parametrize("name", [n if n in ODD else pytest.param(n, marks=pytest.mark.slow) for n in SOUND])
 def test_sound_programs_have_no_fault_after_a_trial(name: str) -> None:
     torch.manual_seed(0)
     assert not found(SOUND[name](), seconds=60)

@@ -248,8 +248,10 @@ def test_snip_reproduces_the_published_densities(column: int, batch_norm: str) -
     masks = keep(scores, 0.98)
     densities = {name.removesuffix(".weight"): float(mask.double().mean()) for name, mask in masks.items()}
     assert sum(int(mask.sum()) for mask in masks.values()) == 1_855_584 - round(0.98 * 1_855_584)
+    # through 32 layers of batch norm in float32 another processor's rounding moves densities: of conv1 .8218 where the
+    # table was made, .8194 on another, .8206 in float64; in evaluation mode it moves none
     assert {name: round(density, 4) for name, density in densities.items()} == pytest.approx(
-        {name: row[column] for name, row in TABLE.items()}, abs=1.01e-4
+        {name: row[column] for name, row in TABLE.items()}, abs=1.01e-4 if batch_norm == "eval" else 3e-3
     )
     assert {name for name, density in densities.items() if density == 0} == (EMPTY if batch_norm == "train" else set())
     twin = top(plain_snip(net.train(batch_norm == "train"), x, y), sum(int(mask.sum()) for mask in masks.values()))
