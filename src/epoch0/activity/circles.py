@@ -123,11 +123,9 @@ class _Walk:
         if self.output:
             self.cut(pieces, pieces.values[program.output], self.output, layer)
 
-    def cut(
-        self, pieces: _Pieces, coefficients: Tensor, faces: Sequence[float], layer: int
-    ) -> tuple[Tensor, Crossings]:
+    def cut(self, pieces: _Pieces, values: Tensor, faces: Sequence[float], layer: int) -> tuple[Tensor, Crossings]:
         """Where elements of a layer meet faces, and in which piece."""
-        a, b, c = coefficients.reshape(3, len(pieces), -1)
+        a, b, c = values.reshape(3, len(pieces), -1)
         low, high = pieces.low[:, None], pieces.high[:, None]
         at_low, at_high = _at(a, b, c, low), _at(a, b, c, high)
         # neighbours agree on the side of a face where they meet, so that rounding neither loses a crossing nor counts

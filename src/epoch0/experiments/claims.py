@@ -250,9 +250,7 @@ def better_fit(
     fitted = f"mixture {mixture:.3f} ± {error:.2g} between {names[0]} (0) and {names[1]} (1)"
     evidence = f"{fitted}; chi-square a degree of freedom {values[0]} against {values[1]}"
     numbers = {"mixture": mixture, "error": error, "chi_square_better": squares[0], "chi_square_worse": squares[1]}
-    return _said(
-        text, verdict, evidence, numbers, given.samples, lambda factor: abs(score(factor)) - stats.POWER > CRITICAL
-    )
+    return _said(text, verdict, evidence, numbers, given.samples, lambda of: abs(score(of)) - stats.POWER > CRITICAL)
 
 
 @checked

@@ -244,9 +244,7 @@ class _Reading:
         return self  # copies of a program read the same
 
 
-def as_handed(
-    call: Call, known: Any, optimizer: torch.optim.Optimizer, step: OwnStep
-) -> tuple[Call, Any, OwnStep, str]:
+def as_handed(call: Call, data: Any, optimizer: torch.optim.Optimizer, step: OwnStep) -> tuple[Call, Any, OwnStep, str]:
     """The call, the data and the loop body with inputs and targets as the body hands them on, and its way of outputs.
 
     All stays where the loss can do without the body; where that cannot be followed, or makes its own targets, the last
@@ -256,29 +254,29 @@ def as_handed(
     if isinstance(x, tuple | list) and len(x) == 2 and not comes_to_backward(call, optimizer, step):
         of_pair: OwnStep = lambda model, optimizer, loss, pair, _: step(model, optimizer, loss, *pair)  # noqa: E731
         if comes_to_backward(call, optimizer, of_pair):  # two items of a loader, of which the model takes both
-            if known is not None and not same_shapes(known[0], x):
-                known = (known, known[1]) if y is x[1] else None
-            return as_handed(call, known, optimizer, of_pair)
+            if data is not None and not same_shapes(data[0], x):
+                data = (data, data[1]) if y is x[1] else None
+            return as_handed(call, data, optimizer, of_pair)
     known_loss = y is None and call.criterion is None and call.has_loss
     if not (known_loss or call.asks or (y is not None and call.forward is not None)):
         with suppress(Exception):  # what cannot be copied
             read = _Reading(call, _Body(call, optimizer, step))
     if read is None:
-        return call, known, step, ""
+        return call, data, step, ""
     if y is not None:
         with torch.no_grad(), suppress(Exception):
             read.look()
     alone = y is None or read.repeats()  # it has targets of its own, for what else it runs
     if not alone and (read.plain or not (read.followed or read.leaves())):
-        return call, known, step, ""
+        return call, data, step, ""
     if alone or not read.followed:
         if not read.runs():
-            return call, known, step, LONE
-        if y is None and known is not None and isinstance(x, tuple | list) and len(x) == 2:
-            known = (known, None)
+            return call, data, step, LONE
+        if y is None and data is not None and isinstance(x, tuple | list) and len(x) == 2:
+            data = (data, None)
         whole = replace(call, batch=(x, y), targets=None, criterion=None, notes=(*call.notes, NOTE))
         whole = replace(whole, forward=read.run, asks=None, _seen={})
-        return whole, known, lambda model, optimizer, loss, pair, _: step(model, optimizer, read.body.own, *pair), LONE
+        return whole, data, lambda model, optimizer, loss, pair, _: step(model, optimizer, read.body.own, *pair), LONE
 
     def body_of_turned(model: nn.Module, optimizer: Any, loss: Callable[..., Any], x_turned: Any, y_turned: Any) -> Any:
         """The body, while the model and the loss get these whatever the body makes of the examples in their place."""
@@ -302,7 +300,7 @@ def as_handed(
 
     turned = None
     with suppress(Exception):  # there are none, or the body takes no other number of them
-        turned = read.turned(*known)
+        turned = read.turned(*data)
     return read.as_call, turned, body_of_turned, ""
 
 

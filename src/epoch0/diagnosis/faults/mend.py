@@ -103,10 +103,7 @@ class Mending:
 
     def to_dict(self) -> dict[str, Any]:
         best = None if self.best is None else self.tried.index(self.best)
-        tried = [
-            {"kinds": item.kinds, "fixes": item.fixes, "mends": item.mends, "curve": item.trained.curve}
-            for item in self.tried
-        ]
+        tried = [{"kinds": t.kinds, "fixes": t.fixes, "mends": t.mends, "curve": t.trained.curve} for t in self.tried]
         own = {"steps": self.own.steps, "curve": self.own.curve, "untold": self.own.untold}
         return {**own, "best": best, "tried": tried}
 
@@ -198,10 +195,7 @@ def _standing(own: Trained, suspects: Sequence[Fault], tried: Sequence[Tried] | 
 
 
 def _slow(own: Trained) -> bool:
-    """Whether a program that learns knows little after many epochs: is there a change that helps much?
-
-    Not at a rate at which Adam usually trains: a weight then moves by about that a step, and some need many.
-    """
+    """Whether it learns, but knows little after many epochs; some need many with Adam's usual steps."""
     return own.steps > STEPS and own.known < SLOW and not (own.untold or own.usual)
 
 

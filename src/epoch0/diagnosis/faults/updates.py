@@ -157,9 +157,7 @@ def not_moved(seen: Evidence, after: After) -> Iterator[Fault]:
     usual = any(item.moved for item in after.loop) and all(item.training is not False for item in after.loop)
     fix = "Look for torch.tensor, .detach(), .item() or no_grad between the outputs and the loss."
     if after.loop and not pulled and not any(item.moved or item.left for item in after.loop):
-        message = (
-            f"In {len(after.loop)} steps the loop body moves no parameter of the model, and leaves it no gradient."
-        )
+        message = f"In {len(after.loop)} steps the loop body moves no parameter of the model and leaves no gradient."
         yield Fault("gradient flow", "step", message, fix, certainty=0.85)
     if still and seen.first.open and usual:
         message = f"The loop body moves other weights, and {still[0]} not in {len(after.loop)} steps."
