@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import ConcatDataset, DataLoader, TensorDataset
 
 import epoch0 as e0
 from epoch0.diagnosis.faults import KINDS, Fault, evidence, find_faults
@@ -63,6 +63,18 @@ ODD = [
 def test_sound_programs_have_no_fault(name: str) -> None:
     torch.manual_seed(0)
     assert not found(SOUND[name]())
+
+
+@pytest.mark.parametrize(("batch_size", "copies", "known"), [(32, 1, ["learning rate"]), (4, 100, [])])
+def test_a_rate_is_too_low_only_for_the_steps_of_its_epochs(batch_size: int, copies: int, known: list[str]) -> None:
+    """SGD at .001, as in tutorials: in batches of four of 50,000 examples weights get far in 12,500 small steps."""
+    torch.manual_seed(0)
+    model, data = mlp(), ConcatDataset([TensorDataset(X, Y)] * copies)
+    given = {"optimizer": sgd(model, 1e-3), "data": DataLoader(data, batch_size)}
+    looked = find_faults(model, X[:100], Y[:100], loss=F.cross_entropy, seconds=20 if copies > 1 else 0, **given)
+    assert [fault.kind for fault in looked.faults] == known
+    if looked.mending is not None:  # slow, but it is seen for a sixth of an epoch alone
+        assert looked.mending.own.learns and looked.mending.own.steps > 200 and looked.mending.own.early
 
 
 def test_cross_entropy_by_hand_needs_its_softmax() -> None:

@@ -128,9 +128,8 @@ def leaky_relu(negative_slope: float = 0.01) -> Activation:
 
 
 def _read_hardtanh(min_val: float, max_val: float) -> Activation | None:
-    if (min_val, max_val) == (0, 6):
-        return relu6()
-    return hardtanh(min_val, max_val) if min_val < 0 < max_val else None
+    known = relu6() if (min_val, max_val) == (0, 6) else None
+    return hardtanh(min_val, max_val) if min_val < 0 < max_val else known
 
 
 @checked

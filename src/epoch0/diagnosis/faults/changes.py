@@ -116,10 +116,7 @@ def _rate(program: UserProgram, seen: Evidence, factor: float) -> str:
 
 
 def _rate_by_size(program: UserProgram, seen: Evidence) -> str:
-    """The rate at which a step changes the weights by a hundredth, where a hundred times another is not enough.
-
-    Adam's is its usual one: at a far too large one the weights have grown before they are looked at.
-    """
+    """The rate at which a step changes weights by 1/100, for Adam its usual one, where 100 times more is not enough."""
     sizes = [] if seen.after is None else [size for size in seen.after.sizes.values() if 0 < size < math.inf]
     factor = 1e-2 / statistics.median(sizes) if sizes else 1.0
     factor = USUAL / (rate_of(program.optimizer) or USUAL) if isinstance(program.optimizer, ADAM) else factor

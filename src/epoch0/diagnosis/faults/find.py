@@ -117,7 +117,10 @@ def evidence(
     if step is not None and len(optimizers) == 1 and not turned:
         with call.unchanged():
             call, known, step, lone = as_handed(call, known, optimizers[0], step)
-    seen = Evidence(call, optimizers, known, size, step, _in_order(data), lost=lost, lone=lone)
+    steps = 0
+    with suppress(Exception):  # of a stream nobody knows
+        steps = len(data) if isinstance(data, DataLoader) else 0
+    seen = Evidence(call, optimizers, known, size, steps, step, _in_order(data), lost=lost, lone=lone)
     if turned and step is not None:  # the user's loop body and loss take the length first
         own = loss or (lambda outputs, wanted: scalar_loss(outputs, wanted, None))
         seen.step = lambda model, optimizer, _, x, y: step(model, optimizer, own, *_turned((x, y)))

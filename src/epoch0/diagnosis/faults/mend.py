@@ -55,7 +55,7 @@ UNEXPLAINED = (
 
 # Logistic weights of a check's certainty, of a cure that was tried and mends, and of one that was not suspected, and
 # the intercept; fitted by benchmarks/bench_faults.py.
-CERTAINTY = (0.61, 1.64, -0.13, -1.16)
+CERTAINTY = (0.61, 1.62, -0.12, -1.14)
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def mend(seen: Evidence, suspects: Sequence[Fault], seconds: float, tell: Tell) 
     with seen.call.unchanged():
         tell("the program as it is", 0.0)
         try:
-            own = _own(program, suspects, seconds, sample=seen.data is None)
+            own = _own(program, suspects, seconds, seen.steps, sample=seen.data is None)
         except Exception as error:  # the user's code, or a loss that takes no such outputs
             seen.stopped = raised(error)
             return None
@@ -153,7 +153,7 @@ def mend(seen: Evidence, suspects: Sequence[Fault], seconds: float, tell: Tell) 
     return Mending(own, tuple(tried), why)
 
 
-def _own(program: UserProgram, suspects: Sequence[Fault], seconds: float, sample: bool) -> Trained:
+def _own(program: UserProgram, suspects: Sequence[Fault], seconds: float, epoch: int, sample: bool) -> Trained:
     """The program as it is; one in which nothing was seen, or that learns, has many epochs to show that it is slow.
 
     Of a sample of its examples epochs mean nothing.
@@ -161,13 +161,15 @@ def _own(program: UserProgram, suspects: Sequence[Fault], seconds: float, sample
     program.read_for(seconds / 60)
     copied = program.copied()
     own, count = copied.train(STEPS, seconds / 6), program.call.examples
-    number = LONG if count < FEW else min(EPOCHS * math.ceil(count / program.size), MOST)
+    epochs = EPOCHS * max(epoch, math.ceil(count / program.size))
+    number = LONG if count < FEW else min(epochs, MOST)
     at_once = program.size >= count - program.held  # who steps over all examples at once has thousands of epochs
     if (at_once and count - program.held >= FEW) or (sample and count >= FEW):
         number = MOST
     enough = own.known >= CLEARLY or not suspects if own.learns else bool(suspects)
     if not (enough or math.isnan(own.known) or number <= own.steps):
         own = own.then(copied.train(number - own.steps, seconds / 4, seed=1))
+        own = replace(own, early=own.early or (number == MOST < epochs and not at_once))
     known, others, least = BY_HEART
     if own.held is None or own.others < least or not own.known >= known or own.held >= max(others, own.known / 8):
         return own
@@ -196,7 +198,7 @@ def _standing(own: Trained, suspects: Sequence[Fault], tried: Sequence[Tried] | 
 
 def _slow(own: Trained) -> bool:
     """Whether it learns, but knows little after many epochs; some need many with Adam's usual steps."""
-    return own.steps > STEPS and own.known < SLOW and not (own.untold or own.usual)
+    return own.steps > STEPS and own.known < SLOW and not (own.untold or own.early)
 
 
 def _sooner(own: Trained, changed: Trained) -> bool:

@@ -50,7 +50,9 @@ class Trained:
     by_heart: bool = False  # whether it knows those in training alone, however long it goes on
     untold: bool = False  # whether what is known is by how much the loss has fallen
     idle: str = ""  # why the fall of a loss says nothing
-    usual: bool = False  # whether Adam trains it at no less than its usual rate
+    early: bool = (
+        False  # whether it says nothing that it is slow: Adam trains it as usual, or only few epochs were seen
+    )
     batched: float = math.nan  # the share with the statistics of batches, where that with running ones is small
 
     @property
@@ -197,7 +199,7 @@ class UserProgram:
         spent = time.thread_time() - started
         done = Trained(tuple(curve), tuple(losses), held, spent, left, bar, self.held, batched=batched)
         usual = isinstance(self.optimizer, ADAM) and rate >= USUAL
-        return dataclasses.replace(done, untold=self.untold, idle=self.idle, usual=usual)
+        return dataclasses.replace(done, untold=self.untold, idle=self.idle, early=usual)
 
     def _one(self, rows: Call) -> float:
         if self.step is None:

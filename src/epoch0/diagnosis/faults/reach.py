@@ -180,9 +180,7 @@ def _least(score: Callable[[Tensor], Tensor], start: Tensor, size: float) -> tup
     with torch.no_grad():
         further = [tried(score, start + k * (where - start)) for k in (10, 1000)]
         far = [math.inf if item is None else float(item) for item in further]
-    if far[0] < value - 1 and far[1] < far[0] - 100 and far[1] < -100:
-        return -math.inf, where
-    return value, where
+    return -math.inf if far[0] < value - 1 and far[1] < far[0] - 100 and far[1] < -100 else value, where
 
 
 def tried(score: Callable[[Tensor], Tensor], z: Tensor) -> Tensor | None:

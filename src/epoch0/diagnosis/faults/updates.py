@@ -221,7 +221,8 @@ def too_short(seen: Evidence, after: After) -> Iterator[Fault]:
             message += f"{after.moved:.2g}: about {steps:,.0f} steps to their mean."
             yield Fault("target scale", "targets", message, "Standardize the targets.", certainty=0.9)
             return
-    if middle < SMALL and 0 < top < 3 * SMALL:
+    small = SMALL * min(1.0, 32 / max(seen.steps, 1))  # long epochs do with smaller steps
+    if middle < small and 0 < top < 3 * small:
         message = f"At a rate of {rate:.2g} a step changes the weights by only {middle:.1e} of their size."
         more = 10 ** max(1, round(-3 - math.log10(max(middle, 1e-12))))  # until it is about a thousandth
         yield Fault("learning rate", "optimizer", message, f"Try a rate of {rate * more:.1g}.", certainty=0.7)
