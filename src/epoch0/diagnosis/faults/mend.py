@@ -120,12 +120,12 @@ def mend(seen: Evidence, suspects: Sequence[Fault], seconds: float, tell: Tell) 
     with seen.call.unchanged():
         tell("the program as it is", 0.0)
         try:
-            own = _own(program, suspects, seconds, seen.steps, sample=seen.data is None)
+            own, cut = _own(program, suspects, seconds, seen)
         except Exception as error:  # the user's code, or a loss that takes no such outputs
             seen.stopped = raised(error)
             return None
         sound, slow = Mending(own).sound and not own.idle, _slow(own)
-        short = own.steps < STEPS and math.isfinite(own.known) and not (sound or suspects)  # for want of time
+        short = (own.steps < STEPS or cut) and math.isfinite(own.known) and not (sound or suspects)  # for want of time
         if sound and not (suspects := _standing(own, suspects)) and not slow:
             return Mending(own)
         if program.untold and not sound and not math.isnan(own.known):
@@ -147,39 +147,40 @@ def mend(seen: Evidence, suspects: Sequence[Fault], seconds: float, tell: Tell) 
                     break
         except KeyboardInterrupt:
             why = "Further changes: stopped by Ctrl-C."
-    if short and not any(one.mends for one in tried):
-        seen.stopped = f"{own.steps} steps take {own.seconds:.0f} CPU seconds; pass seconds= for more"
+    if short and not any(one.mends and one.trained.known >= CLEARLY for one in tried):
+        seen.stopped = f"{own.steps} steps in {own.seconds:.0f} CPU seconds are too few; pass seconds= for more"
         return None
     return Mending(own, tuple(tried), why)
 
 
-def _own(program: UserProgram, suspects: Sequence[Fault], seconds: float, epoch: int, sample: bool) -> Trained:
-    """The program as it is; one in which nothing was seen, or that learns, has many epochs to show that it is slow.
+def _own(program: UserProgram, suspects: Sequence[Fault], seconds: float, seen: Evidence) -> tuple[Trained, bool]:
+    """The program as it is, and whether its seconds were too few.
 
-    Of a sample of its examples epochs mean nothing.
+    One in which nothing was seen, or that learns, has many epochs to show that it is slow, and one at least where these
+    are long. Of a sample of its examples epochs mean nothing.
     """
     program.read_for(seconds / 60)
     copied = program.copied()
     own, count = copied.train(STEPS, seconds / 6), program.call.examples
-    epochs = EPOCHS * max(epoch, math.ceil(count / program.size))
-    number = LONG if count < FEW else min(epochs, MOST)
+    epochs = EPOCHS * max(seen.steps, math.ceil(count / program.size))
+    number = LONG if count < FEW else min(epochs, max(MOST, seen.steps))
     at_once = program.size >= count - program.held  # who steps over all examples at once has thousands of epochs
-    if (at_once and count - program.held >= FEW) or (sample and count >= FEW):
+    if (at_once and count - program.held >= FEW) or (seen.data is None and count >= FEW):
         number = MOST
     enough = own.known >= CLEARLY or not suspects if own.learns else bool(suspects)
     if not (enough or math.isnan(own.known) or number <= own.steps):
         own = own.then(copied.train(number - own.steps, seconds / 4, seed=1))
-        own = replace(own, early=own.early or (number == MOST < epochs and not at_once))
+        own = replace(own, early=own.early or (number < epochs and not at_once))
     known, others, least = BY_HEART
     if own.held is None or own.others < least or not own.known >= known or own.held >= max(others, own.known / 8):
-        return own
+        return own, own.steps < number
     started, little = own.seconds, 1 / 2 if own.others >= MANY else 1 / 8
     while not suspects and own.held is not None and own.held < own.known * little and own.steps < MOST:
         # large embeddings are fitted to single examples before what the examples share is found
         own = own.then(copied.train(own.steps, seconds / 4, seed=own.steps, enough=math.inf))
         if own.seconds - started > seconds / 4:
             break
-    return replace(own, by_heart=own.held is not None and own.held < own.known * little)
+    return replace(own, by_heart=own.held is not None and own.held < own.known * little), own.steps < number
 
 
 def _standing(own: Trained, suspects: Sequence[Fault], tried: Sequence[Tried] | None = None) -> Sequence[Fault]:
