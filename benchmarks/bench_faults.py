@@ -128,6 +128,7 @@ def sound() -> dict[str, dict[str, list[str]]]:
     import sound_programs_fourth
     import sound_programs_more
     import sound_programs_third
+    import tutorial_programs
 
     import epoch0 as e0
 
@@ -154,10 +155,11 @@ def sound() -> dict[str, dict[str, list[str]]]:
     lots = {
         "ways to hand over": sound_programs, "after tutorials": sound_programs_more,
         "after courses and papers": sound_programs_third, "in how they train": sound_programs_fourth,
+        "with the rates of tutorials": tutorial_programs,
     }  # fmt: skip
     for kind, lot in lots.items():
         for name, build in lot.PROGRAMS.items():
-            given, named, _, _ = build()
+            given, named, *_ = build()
             tell(kind, name, *given, **named)
     for name, (build, causes) in broken_programs.PROGRAMS.items():
         given, named, _, _ = build()

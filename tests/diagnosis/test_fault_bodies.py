@@ -415,15 +415,17 @@ def test_a_body_that_calls_the_model_by_the_names_of_its_batch(turned: bool) -> 
 def test_sound_programs_of_others_are_not_condemned(monkeypatch: pytest.MonkeyPatch) -> None:
     """85 of benchmarks/loop_bodies.py, 164 of sound_programs*.py, by people who knew neither the checks nor the code.
 
-    And 63 of the 89 with a fault each (broken_programs.py).
+    And 14 with the rates of tutorials (tutorial_programs.py), and 63 of the 89 with a fault each (broken_programs.py).
     """
     monkeypatch.syspath_prepend(Path(__file__).parents[2] / "benchmarks")
-    bodies, ways, tutorials, courses, trained, broken = importlib.import_module("bench_faults").sound().values()
+    told = importlib.import_module("bench_faults").sound()
+    bodies, ways, tutorials, courses, trained, rates, broken = told.values()
     assert not bodies.get("condemned") and len(bodies["learns"]) >= 84 and not bodies.get("refused"), bodies
     assert not ways.get("condemned") and len(ways["learns"]) >= 85 and not ways.get("refused"), ways
     assert not tutorials.get("condemned") and len(tutorials["learns"]) >= 24, tutorials
     assert not courses.get("condemned") and len(courses["learns"]) >= 22, courses
     assert not trained.get("condemned") and not trained.get("refused") and len(trained["learns"]) >= 22, trained
+    assert rates.keys() <= {"learns", "not judged"} and len(rates["learns"]) >= 13, rates
     assert len(broken["a true cause first"]) >= 40 and len(broken.get("learns", [])) <= 12, broken
 
 
