@@ -114,6 +114,10 @@ def _rrelu(given: Kwargs) -> Activation:
     return activations.leaky_relu((given.get("lower", 1 / 8) + given.get("upper", 1 / 3)) / 2)
 
 
+def _threshold(given: Kwargs) -> Activation | None:
+    return activations.get("relu") if given["threshold"] == given["value"] == 0 else None
+
+
 def _maximum(given: Kwargs) -> Activation | None:
     other = given.get("other")
     return activations.get("relu") if isinstance(other, Tensor) and not bool(other.detach().any()) else None
@@ -157,8 +161,7 @@ _enter("activation", "clamp_max", "input max", zero=True, finds=_between)
 _enter("activation", "softshrink", "input lambd", zero=True, finds=_softshrink)
 _enter("activation", "prelu", "input weight", zero=True, finds=_prelu)
 _enter("activation", "rrelu", "input lower upper", zero=True, finds=_rrelu)
-_relu_at_zero = lambda given: activations.get("relu") if given["threshold"] == given["value"] == 0 else None  # noqa: E731
-_enter("activation", "threshold", "input threshold value", zero=True, jumps=True, finds=_relu_at_zero)
+_enter("activation", "threshold", "input threshold value", zero=True, jumps=True, finds=_threshold)
 _enter("activation", "tanhshrink atan arctan", zero=True)
 _enter("activation", "hardshrink sign", zero=True, jumps=True)
 _enter("activation", "logsigmoid log_sigmoid cos logit", zero=False)

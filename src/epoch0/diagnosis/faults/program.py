@@ -50,9 +50,7 @@ class Trained:
     by_heart: bool = False  # whether it knows those in training alone, however long it goes on
     untold: bool = False  # whether what is known is by how much the loss has fallen
     idle: str = ""  # why the fall of a loss says nothing
-    early: bool = (
-        False  # whether it says nothing that it is slow: Adam trains it as usual, or only few epochs were seen
-    )
+    early: bool = False  # whether it may well be slow: Adam trains it at its usual rate, or few epochs were seen
     batched: float = math.nan  # the share with the statistics of batches, where that with running ones is small
 
     @property
