@@ -327,6 +327,6 @@ def test_the_quick_preset_comes_out_as_it_is_recorded(id: str, tmp_path_factory)
     words = ["fails", "undecided", "holds on the whole", "holds"]
     for text, word in found.items():
         near = [words.index(one) if one in words else one for one in (word, recorded[text])]
-        # of a claim about one setting what is undecided is next to what holds
-        edge = "undecided" in (word, recorded[text]) and "fails" not in (word, recorded[text])
+        # of a claim about one setting what is undecided is next to what holds; on two processors these two differed
+        edge = {word, recorded[text]} == {"undecided", "holds"} and id in ("raghu/fig11", "raghu/fig18")
         assert near[0] == near[1] or edge or (word in words and abs(near[0] - near[1]) == 1), f"{text}: {word}"

@@ -256,6 +256,10 @@ def test_snip_reproduces_the_published_densities(column: int, batch_norm: str) -
     assert {name for name, density in densities.items() if density == 0} == (EMPTY if batch_norm == "train" else set())
     twin = top(plain_snip(net.train(batch_norm == "train"), x, y), sum(int(mask.sum()) for mask in masks.values()))
     assert all(torch.equal(masks[name], twin[name]) for name in twin)
+    exact = keep(snip(recipe().double(), [(x.double(), y)], batch_norm=batch_norm), 0.98)["conv1.weight"]
+    assert float(exact.double().mean()) == pytest.approx(
+        {"eval": TABLE["conv1"][0], "train": 0.8206}[batch_norm], abs=1e-4
+    )
 
 
 @pytest.mark.slow

@@ -166,7 +166,7 @@ class Evidence:
     optimizers: tuple[torch.optim.Optimizer, ...] = ()
     data: tuple[Any, Any] | None = None  # inputs and targets of up to 1,000 examples; None where their shapes differ
     batch_size: int | None = None
-    steps: int = 0  # of an epoch, where a loader or a dataset tells
+    steps: int = 0  # of an epoch, where a loader tells
     step: OwnStep | None = None
     ordered: bool = False  # whether the loader gives the examples in the order in which they lie
     passes: int = 0
