@@ -651,6 +651,7 @@ BROKEN: dict[str, tuple[str, Callable[[], Program]]] = {
     "softmax over the batch": ("shapes", lambda: with_(mlp(nn.Softmax(0)), X, Y, F.cross_entropy)),
     "softmax over the batch inside": ("shapes", lambda: with_(Weighted(0), X.reshape(-1, 8, 8), Y)),
     "time first": ("shapes", lambda: with_(Last(False), X.reshape(-1, 8, 8), Y)),
+    "time first, empty ends": ("shapes", lambda: with_(Last(False), F.pad(X.view(-1, 8, 8)[:, 1:7], (0, 0, 1, 1)), Y)),
     "sees the next token": ("architecture", lambda: with_(Reader(False), TOKENS, NEXT, tokens_loss)),
     "log of logits": ("loss", lambda: with_(mlp(), X, Y, raw_log)),
     "label among the inputs": ("data", lambda: with_(mlp(), torch.cat([X[:, 1:], Y[:, None].float()], 1), Y)),

@@ -51,13 +51,13 @@ class Call:
     >>> call.output(call.run()).shape, call.examples                       # model(**batch)
     (torch.Size([8, 10]), 8)
 
-    A batch is a tensor, ``model(x)``; a tuple or list, ``model(*batch)``; a mapping, ``model(**batch)``, or
-    ``model(batch)`` where forward takes that one argument only; a graph (with ``.x`` and ``.edge_index``),
-    ``model(data.x, data.edge_index, ...)`` where forward has parameters of these two names, by the names of all its
-    parameters; any other object, ``model(batch)``. A pair (inputs, targets) is two arguments and is not guessed, but
-    for a LightningModule: its ``training_step`` gets the batch whole, its forward as many parts as it takes. A tensor
-    of shape (length, examples, ...) with one target an example is read as that. Targets given without a loss are also
-    handed to a forward that asks for them, ``forward(x, targets=None)``.
+    A batch is a tensor, ``model(x)``; a tuple or list, ``model(*batch)``; a mapping, ``model(**batch)``; the last two,
+    a tuple only with targets beside it, are ``model(batch)`` where forward takes that one argument only; a graph (with
+    ``.x`` and ``.edge_index``), ``model(data.x, data.edge_index, ...)`` where forward has parameters of these two
+    names, by the names of all its parameters; any other object, ``model(batch)``. A pair (inputs, targets) is two
+    arguments and is not guessed, but for a LightningModule: its ``training_step`` gets the batch whole, its forward as
+    many parts as it takes. A tensor of shape (length, examples, ...) with one target an example is read as that.
+    Targets given without a loss are also handed to a forward that asks for them, ``forward(x, targets=None)``.
     """
 
     #: the bare module (not the compiled or parallel wrapper); a float32 copy if the weights are half precision
@@ -165,17 +165,17 @@ class Call:
         batch, targets, notes = batch.transpose(0, 1), targets.transpose(0, 1), (*self.notes, LENGTH_FIRST)
         return Call(self.model, batch, targets, len(batch), many, notes, criterion, _with_examples_first(results=True))
 
-    def divided(self) -> "Call":
+    def divided(self, mixed: bool = False) -> "Call":
         """The same call, no longer to be split where the model or its loss takes all of the examples and not half.
 
-        An adjacency matrix, or the model's own, has a column an example, targets may be places: only then is it tried.
+        Only tried where these are mixed, a matrix beside them has a column for each, or their targets are places.
         """
         t = self.targets
         places = isinstance(t, Tensor) and not t.is_floating_point() and len(t.unique()) == self.examples
         held = [t for module in self.model.modules() for t in vars(module).values() if isinstance(t, Tensor)]
         whole = any(self.examples in tensor.shape for tensor in (*held, *self.model.buffers()))
-        whole = whole or any(isinstance(module, nn.RNNBase) for module in self.model.modules())  # it may keep its state
-        if not self.splits or self.examples < 4 or not (places or whole or len(parts(self.batch)) > 1):
+        whole |= any(isinstance(module, nn.RNNBase) for module in self.model.modules())  # it may keep its state
+        if not self.splits or self.examples < 4 or not (mixed or places or whole or len(parts(self.batch)) > 1):
             return self
         with unchanged(self.model), torch.no_grad():
             self.model.eval()
@@ -222,7 +222,7 @@ class Call:
         if self.forward is not None:
             run = partial(self.forward, model, batch)  # type: ignore[arg-type]
         else:
-            args, kwargs = arguments(self.model, batch)
+            args, kwargs = arguments(self.model, batch, self.targets is not None)
             run = partial(model, *args, **kwargs, **({self.asks: self.targets} if self.asks else {}))
         if not self._seen.get("alone", self.targets is None and self.criterion is None):
             return run()
@@ -359,8 +359,8 @@ class Call:
         return StepResult(loss, seen[0 if whole else -1][1])
 
 
-def arguments(model: nn.Module, batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The positional and the keyword arguments that a batch is for a model's forward; the rules are :class:`Call`'s."""
+def arguments(model: nn.Module, batch: Any, alone: bool = False) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The positional and the keyword arguments that a batch, or a tuple of inputs alone, is for a model's forward."""
     if isinstance(batch, Tensor | PackedSequence):
         return (batch,), {}
     known = _parameters(model.forward)
@@ -372,11 +372,11 @@ def arguments(model: nn.Module, batch: Any) -> tuple[tuple[Any, ...], dict[str, 
         whole = known is not None and not free and len(needed) == 1 and needed[0].name not in keywords
         return ((batch,), {}) if whole else ((), keywords)
     if isinstance(batch, tuple | list):
-        positional = [p for p in names.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        own = [p for p in names.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
         takes_all = known is None or any(p.kind is p.VAR_POSITIONAL for p in names.values())
-        if isinstance(batch, list) and not takes_all and len(batch) > len(positional) > 0:
+        if (isinstance(batch, list) or (alone and not _has_step(model))) and not takes_all and 0 < len(own) < len(batch):
             return (batch,), {}  # a list of images, say
-        return tuple(batch) if takes_all or not _has_step(model) else tuple(batch)[: len(positional)], {}
+        return tuple(batch) if takes_all or not _has_step(model) else tuple(batch)[: len(own)], {}
     if {"x", "edge_index"} <= names.keys() and _is_graph(batch):
         found = {name: getattr(batch, name, None) for name in names}
         return (), {name: value for name, value in found.items() if value is not None}
@@ -387,7 +387,7 @@ def asked(model: nn.Module, batch: Any, targets: Any) -> str | None:
     """The parameter of forward that asks for the targets and that the batch does not fill; None without."""
     if targets is None:
         return None
-    args, kwargs = arguments(model, batch)
+    args, kwargs = arguments(model, batch, True)
     free = list(_parameters(model.forward) or {})[len(args) :]
     return next((name for name in TARGETS if name in free and name not in kwargs), None)
 

@@ -337,9 +337,11 @@ class Evidence:
             new = tensor.clone()
             if tensor.dim() == 0 or len(tensor) != count:
                 return new
-            if tensor.is_floating_point():  # what is black in all of them would not show
-                ends = torch.randn((2, *tensor.shape[1:]), generator=torch.Generator().manual_seed(0))
-                new[[0, -1]] += (tensor.std() * ends.to(tensor.device)).to(tensor.dtype)
+            if tensor.is_floating_point():  # also from other places: what is black in all of them would not show
+                values, ends = tensor[1:-1].flatten(), tensor[[0, -1]]
+                drawn = torch.randint(len(values), ends.shape, generator=torch.Generator().manual_seed(0))
+                beyond = (ends > values.max()) | (ends < values.min())  # the range of the batch stays
+                new[[0, -1]] = torch.where(beyond, ends, values[drawn.to(values.device)])
                 return new
             for end in (0, -1) if tensor.dim() > 1 else ():  # but labels beside the inputs stay
                 if len(different := (tensor[1:-1] != tensor[end]).flatten(1).any(1).nonzero()):
@@ -354,6 +356,15 @@ class Evidence:
     def quiet(self) -> tuple[Tensor, Tensor] | None:
         """Outputs for the batch and for the exchanged one."""
         return self._pair(self.model)
+
+    @cached_property
+    def mixed(self) -> float:
+        """By what share of their size outputs change with the inputs of other examples; 0 where examples are apart."""
+        one, two = self.quiet or (torch.empty(0), torch.empty(0))
+        if one.shape != two.shape or len(one) != self.call.examples or (one.dim() == 2 and one.shape[1] == len(one)):
+            return 0.0
+        inner, size = float((one[1:-1] - two[1:-1]).double().abs().amax()), float(one.double().abs().amax())
+        return inner / size if inner > 1e-5 * size > 0 else 0.0  # a sound row is the same to the bit
 
     def _pair(self, model: nn.Module) -> tuple[Tensor, Tensor] | None:
         if self.exchanged is not None:

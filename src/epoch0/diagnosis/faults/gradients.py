@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from epoch0.diagnosis.faults.evidence import CERTAIN, DRAW_SMALLER, After, Evidence, Fault, Pass, affine, padding_after
 from epoch0.diagnosis.faults.reach import SOFTMAXES, Reach, made
-from epoch0.tracing.call import mapped
 
 UNCUT = "Take out .data, .detach(), .item(), new tensors, numpy and no_grad between inputs and loss."
 
@@ -209,21 +208,11 @@ def saturated(first: Pass) -> Iterator[Fault]:
         yield Fault(kind, where, message, fix, certainty=0.7)
 
 
-def examples_mix(seen: Evidence, quiet: tuple[Tensor, Tensor]) -> Iterator[Fault]:
+def examples_mix(seen: Evidence) -> Iterator[Fault]:
     """Without noise, outputs that change with the inputs of other examples."""
-    one, two = quiet
-    if one.shape != two.shape or len(one) != seen.call.examples or (one.dim() == 2 and one.shape[1] == len(one)):
-        return
-    inner, size = float((one[1:-1] - two[1:-1]).double().abs().amax()), float(one.double().abs().amax())
     norms = [m for m in seen.model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
-    if any(norm.running_mean is None for norm in norms):
-        return  # those look at all examples, also where nothing is trained
-    if inner > 1e-5 * size > 0:  # a sound row is the same to the bit, whatever the others hold
-        rows = torch.tensor([1, *range(1, len(one) - 1), len(one) - 2], device=one.device)
-        usual = seen.quietly(seen.model, mapped(seen.call.batch, lambda t: t[rows] if len(t) == len(one) else t))
-        if usual.shape == one.shape and torch.equal(usual[1:-1], one[1:-1]):
-            return  # only the range of a batch counts, as in rounding to so many steps of it
-        message = f"Other examples' inputs change an example's outputs by up to {inner / size:.2g} of their size."
+    if seen.mixed and not any(norm.running_mean is None for norm in norms):  # which look at all examples, always
+        message = f"Other examples' inputs change an example's outputs by up to {seen.mixed:.2g} of their size."
         fix = "Look for batch_first, a view instead of a transpose, or a softmax or norm over the batch."
         yield Fault("shapes", "outputs", message, fix, certainty=0.93)
 
