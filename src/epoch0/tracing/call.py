@@ -373,10 +373,10 @@ def arguments(model: nn.Module, batch: Any, alone: bool = False) -> tuple[tuple[
         return ((batch,), {}) if whole else ((), keywords)
     if isinstance(batch, tuple | list):
         own = [p for p in names.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-        takes_all = known is None or any(p.kind is p.VAR_POSITIONAL for p in names.values())
-        if (isinstance(batch, list) or (alone and not _has_step(model))) and not takes_all and 0 < len(own) < len(batch):
+        free = known is None or any(p.kind is p.VAR_POSITIONAL for p in names.values())
+        if (isinstance(batch, list) or (alone and not _has_step(model))) and not free and 0 < len(own) < len(batch):
             return (batch,), {}  # a list of images, say
-        return tuple(batch) if takes_all or not _has_step(model) else tuple(batch)[: len(own)], {}
+        return tuple(batch) if free or not _has_step(model) else tuple(batch)[: len(own)], {}
     if {"x", "edge_index"} <= names.keys() and _is_graph(batch):
         found = {name: getattr(batch, name, None) for name in names}
         return (), {name: value for name, value in found.items() if value is not None}
