@@ -45,7 +45,7 @@ def terminal(checkup: Found, width: int, depth: int | None = None) -> Renderable
     texts = [f"{wording.chance(f['certainty'])} {f['kind']} ({f['where']}): {f['message']} {f['fix']}" for f in also]
     lines += _listed("Also seen", texts)
     if (program := checkup["program"]) is not None and (tried := program["tried"]):
-        lines += _section(f"Changes tried on copies: {len(tried)}, of which {sum(t['mends'] for t in tried)} mend it.")
+        lines += _section(f"Changes tried on copies: {len(tried)}; that mend it: {sum(t['mends'] for t in tried)}.")
     if (blame := checkup["blame"]) is not None:
         lines.append(Text.assemble(("To blame: ", "bold"), (blame["layer"], "bold red"), f", {blame['reason']}."))
     lines += _listed("What to do", checkup["advice"])

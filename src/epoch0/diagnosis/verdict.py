@@ -40,8 +40,7 @@ SATURATED = 0.5
 CRAWL = 3.5  # of a step that takes less than 10^-3.5 of the loss away, 300 with momentum 0.9 do not suffice
 SURE = 0.98  # probability of a network whose trial has decided
 STEADY = 0.03  # so much less may the loss fall at a smaller rate of SGD, as the largest is near where it diverges
-LEARNS, UNDECIDED = 0.95, 0.4
-"""Share of programs without a fault that learned: those whose outputs came to know the targets, and the others."""
+LEARNS, UNDECIDED = 0.95, 0.4  # share of sound programs that learned: whose outputs came to know the targets, others
 
 NORMAL = 1.96  # standard errors to each side of the 95 % interval around the mean log gain, which decides the phase
 
@@ -51,7 +50,7 @@ NAMES: dict[str, str] = {"adam": "Adam", "sgd": "SGD with momentum", "yours": "y
 class PhaseEstimate(NamedTuple):
     """The phase of a network, with the mean gain a layer and its confidence interval."""
 
-    #: 'ordered' (chi < 1), 'critical' (1 is in the interval), 'chaotic' (chi > 1) or 'unknown': no gain is positive
+    #: 'ordered' (chi < 1), 'chaotic' (chi > 1), 'critical' (the interval holds 1, not 1/2 and not 2) or 'unknown'
     phase: Phase = "unknown"
     chi: float = math.nan  #: geometric mean of the layers' gains
     chi_interval: tuple[float, float] = (math.nan, math.nan)  #: 95 %
@@ -70,7 +69,8 @@ def estimate_phase(gains: Sequence[float], errors: Sequence[float]) -> PhaseEsti
     spread = float(logs.std(ddof=1)) / math.sqrt(count) if count > 1 else 0.0
     mean, half = float(logs.mean()), NORMAL * max(noise, spread)
     low, high = mean - half, mean + half
-    phase: Phase = "critical" if low <= 0 <= high else "ordered" if mean < 0 else "chaotic"
+    near: Phase = "critical" if max(-low, high) < math.log(2) else "unknown"  # which holds halving and doubling, too
+    phase: Phase = near if low <= 0 <= high else "ordered" if mean < 0 else "chaotic"
     return PhaseEstimate(phase, math.exp(mean), (math.exp(low), math.exp(high)))
 
 
