@@ -398,9 +398,9 @@ class Evidence:
             if loop:
                 loop[-1].moved = any(not torch.equal(new[n].detach(), p) for n, p in old.items())
             if index == 0 and slopes:
-                moves = torch.cat([(new[n].detach() - old[n]).double().flatten() for n in slopes])
-                uphill = torch.cat([slope.double().flatten() for slope in slopes.values()])
-                towards = float(moves @ uphill / (moves.norm() * uphill.norm()))  # NaN where nothing moved
+                pairs = (torch.stack([new[n].detach() - old[n], g]).double().flatten(1) for n, g in slopes.items())
+                sums = torch.stack([pair @ pair.T for pair in pairs]).sum(0)
+                towards = float(sums[0, 1] / (sums[0, 0] * sums[1, 1]).sqrt())  # NaN where nothing moved
             if not loop or loop[-1].moved:  # gradients of several batches may be added up first
                 nonzero = [n for n in drawn if float(old[n].norm()) > 0]
                 sizes = {n: float((new[n].detach() - old[n]).double().norm() / old[n].double().norm()) for n in nonzero}
