@@ -519,7 +519,7 @@ def methods_checked(owner: C) -> C:
 
 
 _OURS = os.path.dirname(__file__) + os.sep
-# where code is not the caller's: ours, Python's, that of installed libraries, or of no file
-_LIBRARIES = ("<", _OURS, *(sysconfig.get_paths()[name] + os.sep for name in ("stdlib", "purelib")))
+# where code is not the caller's: ours, Python's, that of libraries (where numpy is installed), or of no file
+_LIBRARIES = ("<", _OURS, sysconfig.get_path("stdlib") + os.sep, os.path.dirname(np.__path__[0]) + os.sep)
 _NO_GRADIENT = ("not require grad", "modified by an inplace operation")
 _TOO_LARGE = ("allocate memory", "calculation overflowed", "multiplication overflow", "without overflow")
