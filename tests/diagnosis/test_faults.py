@@ -25,6 +25,7 @@ from fault_programs import (
     TOKENS,
     TRIED,
     VALUES,
+    Apply,
     Neighbours,
     Program,
     Reader,
@@ -411,6 +412,23 @@ def test_checkup_has_them_everywhere() -> None:
     assert not e0.checkup(mlp(), X[:60], Y[:60], data=(X, Y), trial=False).faults
     unasked = e0.checkup(net, X[:60], Y[:60], **given)
     assert not unasked.faults and any("optimizer=" in line for line in unasked.not_examined)
+
+
+TRUNK_CUT = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64), Apply(Tensor.detach), nn.Linear(64, 10))
+
+
+@pytest.mark.parametrize(
+    ("net", "kind"),
+    [(mlp(nn.Softmax(1)), "output activation"), (TRUNK_CUT, "gradient flow"), (mlp(nn.Dropout(0.95)), "regularization"),
+     (mlp(), None), (mlp(nn.LogSoftmax(1)), None)],
+)  # fmt: skip
+def test_a_network_alone_has_those_that_need_no_trial(net: nn.Module, kind: str | None) -> None:
+    """And none where no targets are given, which leaves no loss to speak of, or no trial is wanted."""
+    report = e0.checkup(net, X[:60], Y[:60], remedies=False)
+    assert [fault.kind for fault in report.faults] == [kind] * (kind is not None) and "yours" not in report.recipes
+    assert (f"Look at its {kind}" in report.verdict) == (kind is not None) == (not report.advice)
+    assert not e0.checkup(net, X[:60], remedies=False).faults
+    assert not e0.checkup(net, X[:60], Y[:60], remedies=False, trial=False).faults
 
 
 def test_a_program_that_cannot_be_measured_has_a_checkup() -> None:

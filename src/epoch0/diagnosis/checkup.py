@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from epoch0 import prune
 from epoch0.arguments import BatchNorm, Directions, Positive, Seed, Sparsity, checked
 from epoch0.diagnosis.faults import Evidence, apart, conclude, evidence, suspects
-from epoch0.diagnosis.faults.mend import Tell
+from epoch0.diagnosis.faults.mend import Tell, certain
 from epoch0.diagnosis.result import Checkup, LayerCheckup, LayerOutlook, PruningForecast, Remedy
 from epoch0.diagnosis.rows import measured, to_blame
 from epoch0.diagnosis.step import COSTLY, OPTIMIZERS, steps
@@ -138,7 +138,7 @@ def checkup(
         notes = tuple(notes_of(blocks.gains, kept["layers"], remarks))
         why_not = "it needs the whole network in memory"
         return Checkup(**head, recipes={}, **kept, notes=notes, trial_reason=why_not, not_examined=LAYERS_ONLY)
-    if not call.has_loss:
+    if invented := not call.has_loss:
         with unchanged(call.model), torch.no_grad():
             call.model.eval()
             call = dataclasses.replace(call, targets=make_up(call.output(call.run())))
@@ -148,7 +148,7 @@ def checkup(
     def searched() -> tuple[dict[str, Recipe], bool, dict[str, Any]]:
         """The recipe of the program, whether those of the network tell nothing beside it, and fields about faults."""
         if program is None:
-            asked = "Faults of the program: pass its optimizer=, and data= or step= if you have them."
+            asked = "Other faults of the program: pass its optimizer=, and data= or step= if you have them."
             return {}, False, {"not_examined": (asked,)}
         say("faults", 0.0)
         suspected = suspects(program)
@@ -214,6 +214,8 @@ def checkup(
         length = affordable(a_step, most) or (LENGTHS[-1] if trial else None)
         why_not = "" if length else f"left out: it would take more than {most:.0f} CPU seconds; {wanted}"
     if length is not None:
+        if program is None and not (invented or same):  # beside a trial it costs nothing
+            of_program["faults"] = certain(suspects(Evidence(call))[0])
         say("trial", 0.0)
         try:
             done = train_copies(call, length, batches=batches, seed=seed, tell=lambda share: say("trial", share))
@@ -227,8 +229,7 @@ def checkup(
     if done is None and call.targets is not None and not all(recipe.trains for recipe in recipes.values()):
         signs = dataclasses.replace(signs, constant_loss=constant_loss(call))
         recipes = {name: assess(effect, signs, done, first["adam"]) for name, effect in first.items()}
-    trains = any(recipe.trains for recipe in (recipes | yours).values())
-    tried = []
+    trains, tried = any(recipe.trains for recipe in (recipes | yours).values()), list[Remedy]()
     if not trains and remedies is None and done is None and one.seconds > SHORT:
         remarks.append("No remedy was tried: without a trial that takes longer than the rest; see remedies=True.")
     elif not trains and remedies is not False and rows is not None and not same and program is None:
@@ -242,7 +243,7 @@ def checkup(
         blame = None if trains else to_blame(kept["layers"], worst.cause, signs)
         remarks = notes_of(rows.gains, kept["layers"], remarks)
     more: dict[str, Any] = {"remedies": tuple(tried), "notes": tuple(remarks), "trial": done, "trial_reason": why_not}
-    more["advice"] = tuple(advice(judged, tried)) if judged and "yours" not in judged else ()
+    more["advice"] = () if "yours" in judged or of_program.get("faults") or not judged else tuple(advice(judged, tried))
     return Checkup(**head, recipes=judged, **of_program, **kept, **more, blame=blame, pruning_forecast=pruning_forecast)
 
 

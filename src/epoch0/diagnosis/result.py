@@ -207,7 +207,8 @@ class Checkup(_Tables):
         ran = "yours" in self.recipes or self.outcome == "fault"
         ended = "run" if why_not.startswith(UNTRAINED) else "followed" if "loop body" in why_not else ""
         unrun = not ran and bool(ended)
-        return sentence(self.recipes) + f" This is of the network: the program itself could not be {ended}." * unrun
+        text = sentence(self.recipes) + f" This is of the network: the program itself could not be {ended}." * unrun
+        return text if "yours" in self.recipes or not self.faults else f"{text} Look at its {self.faults[0]}"
 
     @property
     def outcome(self) -> str:

@@ -41,7 +41,7 @@ def terminal(checkup: Found, width: int, depth: int | None = None) -> Renderable
     lines: list[RenderableType] = [_verdict(checkup), _head(checkup), Text(""), _recipes(checkup)]
     recipes = ((NAMES[name], item["reason"]) for name, item in checkup["recipes"].items() if name != "yours")
     lines += _listed("", [f"{name}: {why}." for name, why in recipes if why not in checkup["verdict"]])
-    also = checkup["faults"]["yours" in checkup["recipes"] :]  # the first is shown already
+    also = checkup["faults"][1:]  # the first is shown already
     texts = [f"{wording.chance(f['certainty'])} {f['kind']} ({f['where']}): {f['message']} {f['fix']}" for f in also]
     lines += _listed("Also seen", texts)
     if (program := checkup["program"]) is not None and (tried := program["tried"]):
@@ -98,14 +98,11 @@ def _head(checkup: Found) -> Text:
 
 def _passages(checkup: Found) -> str:
     """Phase and what the depth does to carried norms, in one line."""
-    chi = ""
-    if checkup["chi"] is not None:
-        low, high = wording.number(checkup["chi_low"]), wording.number(checkup["chi_high"])
-        chi = f", local χ = {wording.number(checkup['chi'])} a layer ({low} to {high})"
+    low, high = (wording.number(checkup[key]) for key in ("chi_low", "chi_high"))
+    chi = "" if checkup["chi"] is None else f", local χ = {wording.number(checkup['chi'])} a layer ({low} to {high})"
     backward, forward = wording.times(checkup["backward"]["factor"]), wording.times(checkup["forward"]["factor"])
-    where = "between the first layer's end and the last one's start"
-    between = f"; {where} carried tangents {forward}, gradients {backward}"
-    return f"Phase {checkup['phase']}{chi}{between if checkup['forward']['layers'] > 0 else ''}."
+    way = f"; between the first layer's end and the last one's start carried tangents {forward}, gradients {backward}"
+    return f"Phase {checkup['phase']}{chi}{way if checkup['forward']['layers'] > 0 else ''}."
 
 
 def _verdict(checkup: Found) -> Text:

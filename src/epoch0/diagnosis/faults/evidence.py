@@ -111,8 +111,7 @@ class _Broadcasts(Calls):
         two, made = [a for a in args[:2] if isinstance(a, Tensor)], func(*args, **kwargs)
         if {tuple(a.shape) for a in two} == self.shapes and meaning(name).kind not in {*MOVES, "linear"}:
             pairs = two[0].data_ptr() == two[1].data_ptr() or (isinstance(made, Tensor) and made.dtype == torch.bool)
-            if not pairs:  # a table that is meant compares all with themselves
-                self.found.append(name)
+            self.found += [] if pairs else [name]  # a table that is meant compares all with themselves
         return made
 
 
@@ -231,18 +230,16 @@ class Evidence:
             if isinstance(module, nn.Sigmoid | nn.Tanh) and tensors:
                 middle, half = (0.5, 0.5) if isinstance(module, nn.Sigmoid) else (0.0, 1.0)
                 found.flat[name] = float(((tensors[0] - middle).abs() > SATURATION * half).double().mean())
-            if isinstance(module, nn.ReLU) and tensors and not bool(tensors[0].any()):
-                found.open = False
+            found.open &= not isinstance(module, nn.ReLU) or not tensors or bool(tensors[0].any())
             plain = all(fine for _, _, fine in found.ran[:-1]) and next(module.parameters(), None) is None
             if plain and given is not None and tensors and given.is_floating_point() and given.numel():
                 growth = float(tensors[0].detach().abs().max()) / max(1.0, float(given.detach().abs().max()))
                 found.growth = max(found.growth, (growth, name))
             if not isinstance(module, WEIGHTED):
                 return
-            if tensors and _sunk(module, tensors[0].detach()):
-                found.sunk.append(name)
-            if given is not None and type(behind(given, AFTER)).__name__.startswith("Softmax"):
-                found.shares.append(name)
+            found.sunk += [name] if tensors and _sunk(module, tensors[0].detach()) else []
+            shares = given is not None and type(behind(given, AFTER)).__name__.startswith("Softmax")
+            found.shares += [name] if shares else []
             if found.entered is None and given is not None and given.is_floating_point() and not given.requires_grad:
                 found.entered = (name, module, given.detach())
 

@@ -107,7 +107,7 @@ def cut_off(seen: Evidence, first: Pass) -> Iterator[Fault]:
         kind, fix = "output activation", "Leave the activation at the end out: it is shut for all examples."
     elif zero and (seen.after is not None or zero == stuck):
         kind, fix = "initialization", f"Draw the weights of {zero[0]}: at zero no gradient passes them."
-    elif seen.after is None:
+    elif seen.after is None and any(first.gradients[n] is not None for n in stuck):
         return  # a zero start would open after a step
     message = f"{len(stuck)} of {len(matrices)} weight matrices get no gradient at all, such as {stuck[0]}."
     end = seen.reach is not None and seen.reach.last.name == "Softmax"  # which is looked at on its own
