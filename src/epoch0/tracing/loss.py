@@ -76,12 +76,12 @@ def _cross_entropy(output: Tensor, targets: Tensor) -> Tensor:
     if output.dim() >= 2 and not images and (flat or targets.shape == output.shape[:-1]):  # [length,] classes last
         output, targets = output.reshape(-1, output.shape[-1]), targets.reshape(-1)
     elif output.dim() < 2 or targets.shape != (output.shape[0], *output.shape[2:]):
-        count = f"the {len(output)} examples, and outputs a number for each class" if output.dim() else "several examples"
+        count = f"the {len(output)} examples, and outputs a number a class" if output.dim() else "several examples"
         raise _wrong(output, targets, f"integer targets (classes) need one for each of {count}")
     classes = output.shape[1]
     if bool((wrong := ((targets < 0) | (targets >= classes)) & (targets != IGNORED)).any()):
         known = f"the model has {classes} outputs, so classes go from 0 to {classes - 1}"
-        known = known if classes > 1 else "the model has 1 output; give floats, and loss=F.binary_cross_entropy_with_logits"
+        known = known if classes > 1 else "the model has 1 output; take floats and F.binary_cross_entropy_with_logits"
         raise InputError(f"target {int(targets[wrong][0])} is out of range: {known}.")
     return F.cross_entropy(output, targets)
 
