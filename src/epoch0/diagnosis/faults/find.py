@@ -124,7 +124,7 @@ def evidence(
     if turned and step is not None:  # the user's loop body and loss take the length first
         own = loss or (lambda outputs, wanted: scalar_loss(outputs, wanted, None))
         seen.step = lambda model, optimizer, _, x, y: step(model, optimizer, own, *_turned((x, y)))
-    whole = call.divided(True) if seen.mixed else call  # of a graph that its model knows
+    whole = call.divided(True) if steps < 2 and seen.mixed else call  # of a graph that its model knows
     return seen if whole.splits == call.splits else replace(seen, call=whole)
 
 
