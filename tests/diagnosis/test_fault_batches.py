@@ -244,6 +244,23 @@ def test_sound_programs(name: str) -> None:
     assert report.program.own.untold == untold == any("reads no targets" in line for line in report.not_examined)
 
 
+class Energy(nn.Module):
+    """One number for all examples, and nothing beside it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(64, 16) / 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x - x @ self.weight @ self.weight.T).square().mean()
+
+
+def test_a_model_of_one_number() -> None:
+    model = Energy()
+    seen = evidence(model, X[:60], optimizer=adam(model))
+    assert seen.mixed == 0 and seen.quiet is not None and seen.quiet[0].dim() == 0
+
+
 @pytest.mark.slow
 def test_of_one_example_with_a_target_a_place_the_places_are_the_examples() -> None:
     """A graph or a text in a batch of one: there is nothing else that it could be told from."""

@@ -358,7 +358,7 @@ class Evidence:
     def mixed(self) -> float:
         """By what share of their size outputs change with the inputs of other examples; 0 where examples are apart."""
         one, two = self.quiet or (torch.empty(0), torch.empty(0))
-        if one.shape != two.shape or len(one) != self.call.examples or (one.dim() == 2 and one.shape[1] == len(one)):
+        if one.shape != two.shape or one.shape[:1] != (self.call.examples,) or one.shape[1:] == one.shape[:1]:
             return 0.0
         inner, size = float((one[1:-1] - two[1:-1]).double().abs().amax()), float(one.double().abs().amax())
         return inner / size if inner > 1e-5 * size > 0 else 0.0  # a sound row is the same to the bit
