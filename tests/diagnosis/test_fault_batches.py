@@ -244,6 +244,12 @@ def test_sound_programs(name: str) -> None:
     assert report.program.own.untold == untold == any("reads no targets" in line for line in report.not_examined)
 
 
+def test_a_network_that_takes_all_of_a_graph_alone() -> None:
+    torch.manual_seed(0)
+    report = e0.checkup(OneGraph(), X[:200], Y[:200])
+    assert report.trains and not report.faults and report.trial is not None and report.trial.held_out == 0
+
+
 class Energy(nn.Module):
     """One number for all examples, and nothing beside it."""
 

@@ -104,6 +104,7 @@ def test_phase_is_critical_only_if_one_is_inside_the_interval() -> None:
     assert estimate_phase([0.9], [0.01]).phase == "ordered"
     assert estimate_phase([0.9], [0.1]).phase == "critical"
     assert estimate_phase([], []).phase == "unknown"
+    assert estimate_phase([0.17, 0.003], [0.001] * 2).phase == "unknown"  # from a thousandth to more than 1
     assert estimate_phase([0.0, 0.5], [0.0, 0.01]) == estimate_phase([0.5], [0.01])
 
 

@@ -164,14 +164,18 @@ def checkup(
     try:
         first = steps(call, seed)
     except InputError as unmeasured:
-        if program is None:
+        whole = call.divided(True)
+        if whole.splits != call.splits:  # its model takes all examples, and not half of them
+            call, first = whole, steps(whole, seed)
+        elif program is None:
             raise
-        kinds = () if program.lone else OPTIMIZERS
-        recipes = {kind: Recipe(kind, False, 0.01, 0.0, 0.0, str(unmeasured), "step 0", "fault") for kind in kinds}
-        given = {"notes": (*remarks, f"The layers could not be measured: {unmeasured}"), **head}
-        why_not = "the first step could not be measured"
-        yours, alone, of_program = searched()
-        return Checkup(**given, recipes=yours if alone else yours | recipes, **of_program, trial_reason=why_not)
+        else:
+            kinds = () if program.lone else OPTIMIZERS
+            recipes = {kind: Recipe(kind, False, 0.01, 0.0, 0.0, str(unmeasured), "step 0", "fault") for kind in kinds}
+            given = {"notes": (*remarks, f"The layers could not be measured: {unmeasured}"), **head}
+            why_not = "the first step could not be measured"
+            yours, alone, of_program = searched()
+            return Checkup(**given, recipes=yours if alone else yours | recipes, **of_program, trial_reason=why_not)
     say("gains of the layers", 0.0)
     one = first["adam"]
     fewer, count = call, one.used  # a gain is a mean over examples and units

@@ -79,7 +79,7 @@ def side_by_side(before: Found, after: Found, width: int) -> RenderableType:
     for pair in zip(before["layers"], after["layers"], strict=True):
         signs = " → ".join(layer["status"] for layer in pair)
         gains = {"local χ": _pair(_short, "forward_gain", *pair), "law": _pair(_short, "predicted", *pair)}
-        status = _toned(signs, wording.tone(pair[1]["status"], after["trains"]))
+        status = Text(signs, COLOURS[wording.tone(pair[1]["status"], after["trains"])])
         rows.append({"layer": wording.brief(pair[0]["name"]), **_row(*pair), **gains, "status": status})
     return Group(*lines, _fitting(rows, width))
 
@@ -133,10 +133,6 @@ def _table(columns: Mapping[str, Cells], name_width: int = NAME_WIDTH) -> Table:
     return table
 
 
-def _toned(word: str, tone: str) -> Text:
-    return Text(word, style=COLOURS[tone])
-
-
 def _pair(show: Callable[..., str], key: str, *rows: Found) -> str:
     """A number of one checkup, or of two: before → after."""
     return " → ".join(show(row[key]) for row in rows)
@@ -150,7 +146,7 @@ def _recipes(*checkups: Found) -> Table:
     trains = [_pair(lambda trains: "✓ yes" if trains else "✕ no", "trains", *row) for row in rows]
     columns: dict[str, Cells] = {
         "": [NAMES[row[0]["optimizer"]] for row in rows],
-        "trains": [_toned(s, "good" if row[-1]["trains"] else "bad") for s, row in zip(trains, rows, strict=True)],
+        "trains": [Text(s, COLOURS["good" if r[-1]["trains"] else "bad"]) for s, r in zip(trains, rows, strict=True)],
         "chance": [_pair(wording.chance, "probability", *row) for row in rows],
         "begin at": [_pair(wording.rate, "learning_rate", *row) for row in rows],
     }
@@ -197,7 +193,7 @@ def _row(*rows: Found) -> dict[str, str]:
 
 
 def _status(word: str, trains: bool) -> Text:
-    return _toned(f"{SIGNS.get(word, '·')} {word}", wording.tone(word, trains))
+    return Text(f"{SIGNS.get(word, '·')} {word}", COLOURS[wording.tone(word, trains)])
 
 
 def _fitting(rows: Sequence[Mapping[str, str | Text]], width: int) -> Table:
