@@ -625,6 +625,7 @@ def head_alone() -> Program:
 BROKEN: dict[str, tuple[str, Callable[[], Program]]] = {
     "rounded": ("gradient flow", lambda: with_(mlp(nn.Sigmoid(), ends=1), X, HALF, rounded)),
     "one logit": ("loss", lambda: with_(mlp(ends=1), X, HALF, F.cross_entropy)),
+    "means compared": ("loss", lambda: with_(mlp(ends=1), X, VALUES, lambda o, t: (o - t).mean() ** 2)),
     "every pair": ("shapes", lambda: with_(mlp(), X, F.one_hot(Y, 10).float(), every_pair)),
     "exponentials": ("hidden activation", lambda: with_(mlp(hidden=Exponential), 30 * X, Y)),
     "one step of a sequence": ("shapes", lambda: with_(OneStep(), X, Y)),

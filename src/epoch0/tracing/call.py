@@ -170,8 +170,7 @@ class Call:
 
         Only tried where these are mixed, a matrix beside them has a column for each, or their targets are places.
         """
-        t = self.targets
-        places = isinstance(t, Tensor) and not t.is_floating_point() and len(t.unique()) == self.examples
+        places = isinstance(t := self.targets, Tensor) and not t.is_floating_point() and len(t.unique()) == self.examples
         held = [t for module in self.model.modules() for t in vars(module).values() if isinstance(t, Tensor)]
         whole = any(self.examples in tensor.shape for tensor in (*held, *self.model.buffers()))
         whole |= any(isinstance(module, nn.RNNBase) for module in self.model.modules())  # it may keep its state
@@ -374,7 +373,8 @@ def arguments(model: nn.Module, batch: Any, alone: bool = False) -> tuple[tuple[
     if isinstance(batch, tuple | list):
         own = [p for p in names.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
         free = known is None or any(p.kind is p.VAR_POSITIONAL for p in names.values())
-        if (isinstance(batch, list) or (alone and not _has_step(model))) and not free and 0 < len(own) < len(batch):
+        several = isinstance(batch, list) or (alone and len(own) == 1 and not _has_step(model))
+        if several and not free and 0 < len(own) < len(batch):
             return (batch,), {}  # a list of images, say
         return tuple(batch) if free or not _has_step(model) else tuple(batch)[: len(own)], {}
     if {"x", "edge_index"} <= names.keys() and _is_graph(batch):

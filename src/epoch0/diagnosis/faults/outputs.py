@@ -20,9 +20,8 @@ NAMES = {"Relu": "ReLU", "LogSoftmax": "log-softmax", "LeakyRelu": "leaky ReLU"}
 def last_activation_hides(reach: Reach) -> Iterator[Fault]:
     """The best loss through the last activation lies well above the best loss: a softmax twice, a range too narrow."""
     if reach.last.name == "Softmax" and bool((reach.output == 1).all()):
-        message = "A softmax over one unit is always 1."
         fix = "Use a sigmoid, a softmax over other dimensions, or no activation for values."
-        yield Fault("output activation", "outputs", message, fix, certainty=CERTAIN)
+        yield Fault("output activation", "outputs", "A softmax over one unit is always 1.", fix, certainty=CERTAIN)
         return
     if not reach.last.name or not math.isfinite(reach.free):
         return
@@ -103,7 +102,8 @@ def one_answer_is_best(seen: Evidence, reach: Reach) -> Iterator[Fault]:
     if reach.constant < reach.free - 0.005 * abs(reach.free):
         return  # the best of all was not found
     near = reach.constant - reach.free <= ALIKE * (reach.now - reach.free)  # next to what there is to learn at first
-    if (reach.constant - reach.free) / max(abs(reach.constant), 1e-12) > (10 * ALIKE if near else ALIKE):
+    far = (reach.constant - reach.free) / max(abs(reach.constant), 1e-12) > (10 * ALIKE if near else ALIKE)
+    if far and (seen.reads_targets or not near):
         return
     numbers = f"One answer for all examples has a loss of {reach.constant:.3g}, the best of all {reach.free:.3g}"
     labels = reach.targets if reach.targets.is_floating_point() else reach.targets[reach.targets >= 0]
@@ -125,7 +125,9 @@ def one_answer_is_best(seen: Evidence, reach: Reach) -> Iterator[Fault]:
         return  # the loss asks for no targets
     elif varied and not seen.reads_targets and _other(seen, reach, reach.targets[:1].expand_as(reach.targets)):
         message = f"{numbers}: the loss compares each example's outputs with the targets of all."
-        yield Fault("shapes", "loss", message, SAME_SHAPE, certainty=0.95)
+        means = math.isclose(float(reach.score(out.mean(0, True).expand_as(out))), reach.now, rel_tol=1e-6)
+        kind, fix = ("loss", "Compare the examples first, then take the mean.") if means else ("shapes", SAME_SHAPE)
+        yield Fault(kind, "loss", message, fix, certainty=0.95)
     elif varied and _separated_by_far_outputs(reach):
         fix = "Look for a scale or a temperature in the loss that makes the outputs small."
         yield Fault("loss", "loss", f"{numbers}: only outputs of thousands change it.", fix, certainty=0.9)
@@ -195,8 +197,7 @@ def right_answers_cost_more(reach: Reach) -> Iterator[Fault]:
     # logits and probabilities are no targets, but go the same way
     if math.isfinite(good) and math.isfinite(bad) and good > bad + 1e-6 * abs(bad) and reach.now < good:
         message = f"Right answers have a loss of {good:.3g}, those of other examples {bad:.3g}."
-        fix = "Look at the sign of the loss and the order of its arguments."
-        yield Fault("loss", "loss", message, fix, certainty=0.88)
+        yield Fault("loss", "loss", message, "Look at its sign, and at the order of its arguments.", certainty=0.88)
 
 
 def shares_are_not_the_best(reach: Reach) -> Iterator[Fault]:
@@ -210,8 +211,7 @@ def shares_are_not_the_best(reach: Reach) -> Iterator[Fault]:
     if math.isfinite(right) and gain > 0 and right - reach.through > GAP * gain:
         message = f"The targets as outputs have a loss of {right:.3g}, other outputs of {reach.through:.3g}"
         message += ": the loss expects logarithms of probabilities."
-        fix = "End the model with log_softmax instead of softmax."
-        yield Fault("output activation", "outputs", message, fix, certainty=0.9)
+        yield Fault("output activation", "outputs", message, "End it with log_softmax, not softmax.", certainty=0.9)
 
 
 def classes_read_elsewhere(reach: Reach) -> Iterator[Fault]:
