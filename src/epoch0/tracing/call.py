@@ -170,11 +170,11 @@ class Call:
 
         Only tried where these are mixed, a matrix beside them has a column for each, or their targets are places.
         """
-        places = isinstance(t := self.targets, Tensor) and not t.is_floating_point() and len(t.unique()) == self.examples
+        place = isinstance(t := self.targets, Tensor) and not t.is_floating_point() and len(t.unique()) == self.examples
         held = [t for module in self.model.modules() for t in vars(module).values() if isinstance(t, Tensor)]
         whole = any(self.examples in tensor.shape for tensor in (*held, *self.model.buffers()))
         whole |= any(isinstance(module, nn.RNNBase) for module in self.model.modules())  # it may keep its state
-        if not self.splits or self.examples < 4 or not (mixed or places or whole or len(parts(self.batch)) > 1):
+        if not self.splits or self.examples < 4 or not (mixed or place or whole or len(parts(self.batch)) > 1):
             return self
         with unchanged(self.model), torch.no_grad():
             self.model.eval()
