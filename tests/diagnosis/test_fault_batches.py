@@ -261,6 +261,14 @@ class Energy(nn.Module):
         return (x - x @ self.weight @ self.weight.T).square().mean()
 
 
+def test_steps_of_a_weight_without_dimensions() -> None:
+    model = mlp()
+    model.scale = nn.Parameter(torch.tensor(1.0))
+    model.register_forward_hook(lambda module, args, output: output * model.scale)
+    after = evidence(model, X[:60], Y[:60], optimizer=torch.optim.SGD(model.parameters(), 0.1)).after
+    assert after is not None and after.towards < -0.999 and after.after < after.before
+
+
 def test_a_model_of_one_number() -> None:
     model = Energy()
     seen = evidence(model, X[:60], optimizer=adam(model))

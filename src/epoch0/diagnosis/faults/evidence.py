@@ -395,7 +395,7 @@ class Evidence:
             if loop:
                 loop[-1].moved = any(not torch.equal(new[n].detach(), p) for n, p in old.items())
             if index == 0 and slopes:
-                pairs = (torch.stack([new[n].detach() - old[n], g]).double().flatten(1) for n, g in slopes.items())
+                pairs = (torch.stack([new[n].detach() - old[n], g]).double().reshape(2, -1) for n, g in slopes.items())
                 sums = torch.stack([pair @ pair.T for pair in pairs]).sum(0)
                 towards = float(sums[0, 1] / (sums[0, 0] * sums[1, 1]).sqrt())  # NaN where nothing moved
             if not loop or loop[-1].moved:  # gradients of several batches may be added up first
