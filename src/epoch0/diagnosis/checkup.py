@@ -165,7 +165,7 @@ def checkup(
         first = steps(call, seed)
     except InputError as unmeasured:
         whole = call.divided(True)
-        if whole.splits != call.splits:  # its model takes all examples, and not half of them
+        if program is None and whole.splits != call.splits:  # its model takes all examples, and not half of them
             call, first = whole, steps(whole, seed)
         elif program is None:
             raise
