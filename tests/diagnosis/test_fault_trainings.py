@@ -145,9 +145,9 @@ def test_who_gets_no_time_for_its_epochs_is_not_judged() -> None:
     """A line cannot learn random targets by heart, whatever is changed: that is said only after all of its steps."""
     torch.manual_seed(0)
     few, drawn = X[:, :2], torch.randint(0, 10, Y.shape, generator=torch.Generator().manual_seed(1))
-    for pause, judged in ((0.0, True), (0.001, False)):
+    for pause, seconds, judged in ((0.0, 3.0, True), (0.001, 1.0, False)):
         model = nn.Linear(2, 10)
-        given = {"optimizer": torch.optim.SGD(model.parameters(), 0.1), "step": slow(pause), "seconds": 3.0}
+        given = {"optimizer": torch.optim.SGD(model.parameters(), 0.1), "step": slow(pause), "seconds": seconds}
         looked = find_faults(model, few[:100], drawn[:100], loss=F.cross_entropy, data=(few, drawn), **given)
         assert bool(looked.faults) == judged
         assert judged or any("are too few; pass seconds= for more" in line for line in looked.not_examined)

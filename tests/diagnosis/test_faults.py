@@ -53,13 +53,13 @@ def found(program: Program, seconds: float = 0.0, **more: Any) -> tuple[Fault, .
 
 # trained by `make test`, too: they learn slowly, of few examples, or by other means than most
 ODD = [
-    "zero gamma", "frozen backbone", "lora", "tied embeddings", "masked tokens", "autoencoder", "soft labels",
+    "frozen backbone", "lora", "masked tokens", "autoencoder", "soft labels",
     "generator's critic", "siamese", "noisy values", "two views", "padding masked", "zero head", "dropout",
     "batch norm everywhere",
 ]  # fmt: skip
 
 
-@pytest.mark.sample(29)
+@pytest.mark.sample(31)
 @pytest.mark.parametrize("name", [name for name in SOUND if name not in ODD])
 def test_sound_programs_have_no_fault(name: str) -> None:
     torch.manual_seed(0)
@@ -427,8 +427,8 @@ def test_a_network_alone_has_those_that_need_no_trial(net: nn.Module, kind: str 
     report = e0.checkup(net, X[:60], Y[:60], remedies=False)
     assert [fault.kind for fault in report.faults] == [kind] * (kind is not None) and "yours" not in report.recipes
     assert (f"Look at its {kind}" in report.verdict) == (kind is not None) == (not report.advice)
-    assert not e0.checkup(net, X[:60], remedies=False).faults
     assert not e0.checkup(net, X[:60], Y[:60], remedies=False, trial=False).faults
+    assert kind != "output activation" or not e0.checkup(net, X[:60], remedies=False).faults
 
 
 def test_a_program_that_cannot_be_measured_has_a_checkup() -> None:
