@@ -431,6 +431,25 @@ def test_a_network_alone_has_those_that_need_no_trial(net: nn.Module, kind: str 
     assert kind != "output activation" or not e0.checkup(net, X[:60], remedies=False).faults
 
 
+def test_of_a_program_that_learns_slowly_a_rate_ten_times_as_high_is_tried() -> None:
+    """And said, without a fault: whether it gets more steps than a trial is not known."""
+    torch.manual_seed(0)
+    model = mlp()
+    given: dict[str, Any] = {"loss": F.cross_entropy, "optimizer": adam(model, 1e-4), "data": (X, Y)}
+    report = e0.checkup(model, X[:100], Y[:100], **given)
+    own, best = report.program.own, report.program.best  # type: ignore[union-attr]
+    assert report.trains and not report.faults and 0.12 < own.known < 0.3 and best is not None
+    again = mlp()
+    again.load_state_dict(model.state_dict())
+    looked = found((again, X, Y, F.cross_entropy, adam(again, 1e-3)), seconds=20)
+    assert not looked and best.trained.known > own.known + 0.2
+    said = f"Learns slowly as it is: in 200 steps of its own its outputs come to know the targets to {own.known:.0%}. "
+    said += (
+        f"Set the learning rate to 0.001. On a copy that gave {best.trained.known:.0%} in {best.trained.steps} steps."
+    )
+    assert report.verdict == said and len(report.program.tried) == 1  # type: ignore[union-attr]
+
+
 def test_a_program_that_cannot_be_measured_has_a_checkup() -> None:
     model, *_, optimizer = cut()
     report = e0.checkup(model, X[:60], Y[:60], optimizer=optimizer, data=(X, Y), trial=False)

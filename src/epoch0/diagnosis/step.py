@@ -231,8 +231,7 @@ def steps(call: Call, seed: int = 0, quick: bool | None = None) -> dict[Optimize
             seconds, count = 3 * cost.seconds, probe.seen.examples  # a pass back is two forward
             if seconds > COSTLY and call.splits and call.examples > FEW:
                 subset = torch.randperm(call.examples, generator=generator(seed, 0x6665))[:FEW]
-                probe = _Probe(call.rows(subset), start, seed)
-                first = _gradient(probe, start)
+                first = _gradient(probe := _Probe(call.rows(subset), start, seed), start)
             probe.costly = seconds > COSTLY if quick is None else quick
             found: dict[Optimizer, StepEffect] = {"sgd": _one_step(probe, start, first, "sgd")}
             first.normalize()

@@ -40,8 +40,7 @@ def find(name: str) -> Artifact:
     paper = name.partition("/")[0]
     known = _of(paper) if paper in AUTHORS else {}  # other papers are not imported
     if name not in known:
-        known = catalogue()
-        near = suggest(name, [*known, *AUTHORS])
+        near = suggest(name, [*catalogue(), *AUTHORS])
         raise InputError(f"there is no artifact {name!r}.{near} `epoch0 reproduce --list` shows all of them.")
     return known[name]
 

@@ -169,8 +169,7 @@ def _window(window: Window) -> tuple[Tensor, float, Draw]:
     def draw(points: int, source: torch.Generator) -> Tensor:
         spread = _spread(points, source)
         which = torch.searchsorted(ends, spread).clamp(max=len(ends) - 1)
-        inside = (spread - (ends - shares)[which]) / shares[which]
-        out = inside.clamp(0, 1).sqrt()[:, None]
+        out = ((spread - (ends - shares)[which]) / shares[which]).clamp(0, 1).sqrt()[:, None]
         across = torch.rand(points, 1, generator=source, dtype=torch.float64)
         a, b, c = fans[which].unbind(1)
         return window.points(a + out * ((1 - across) * (b - a) + across * (c - a)))

@@ -254,8 +254,7 @@ def on_curve(
     program = trace(model, tuple(corners.shape[1:]))
     note = f"the polyline is at most {float(away.max()):.1e} away from the curve"
     note += f", {float((away / length).max()):.1e} of a piece's length; {pieces} pieces."
-    corners = corners[None].to(next(model.parameters()).device)
-    found = cut_lines(program, corners, "curve", memory, progress)[0]
+    found = cut_lines(program, corners[None].to(next(model.parameters()).device), "curve", memory, progress)[0]
     return replace(found, notes=(note, *found.notes))
 
 

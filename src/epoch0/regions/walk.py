@@ -113,8 +113,7 @@ def _apply(step: Affine, inputs: list[Tensor], complex_: Complex) -> Tensor:
     size = max(1, max(t[0].numel() for t in inputs))
     # a dense layer reads all its weights again for each block of rows, and those of a wide one are not in the cache
     some = max(512 if step.terms >= size else 16, _CACHE // size) if step.weighted else len(inputs[0])
-    parts = zip(*(t.split(max(1, some)) for t in inputs), strict=True)
-    found = torch.cat([step.run(*part) for part in parts])
+    found = torch.cat([step.run(*part) for part in zip(*(t.split(max(1, some)) for t in inputs), strict=True)])
     if step.biased and (away := complex_.infinite) is not None:
         found = found.clone()
         found[away] -= step.constant(*inputs)

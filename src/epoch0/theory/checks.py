@@ -19,8 +19,7 @@ def like(values: Array | float, given: Number) -> Number:
 
 def scales_in_words(weight_std: float, bias_std: float, density: float) -> str:
     """Both standard deviations, and a density that is not 1."""
-    sparse = "" if density == 1 else f", density={density:g}"
-    return f"weight_std={weight_std:g}, bias_std={bias_std:g}{sparse}"
+    return f"weight_std={weight_std:g}, bias_std={bias_std:g}" + ("" if density == 1 else f", density={density:g}")
 
 
 def continuous(activation: ActivationLike) -> Activation:

@@ -127,7 +127,9 @@ def mend(seen: Evidence, suspects: Sequence[Fault], seconds: float, tell: Tell) 
         sound, slow = Mending(own).sound and not own.idle, _slow(own)
         short = (own.steps < STEPS or cut) and math.isfinite(own.known) and not (sound or suspects)  # for want of time
         if sound and not (suspects := _standing(own, suspects)) and not slow:
-            return Mending(own)
+            faster = [change for change in CHANGES if change.name == "rate*10" and own.slowly]
+            longer = [_try(program, seen, (change,), own, own.steps, 2 * seconds / TRIES) for change in faster]
+            return Mending(own, tuple(done for done in longer if done is not None))
         if program.untold and not sound and not math.isnan(own.known):
             fall = f"falls by {max(own.known, 0):.0%} in {own.steps} steps{own.idle}"
             seen.untold = f"the loss reads no targets of the examples, and {fall}; see whether its outputs are of use."

@@ -81,6 +81,11 @@ class Trained:
         """Whether the outputs know the targets at the end."""
         return self.known >= self.bar
 
+    @property
+    def slowly(self) -> bool:
+        """Whether they know little of them, and what they know is not by how much the loss falls."""
+        return self.known < CLEARLY and not self.untold
+
 
 @dataclass
 class UserProgram:
@@ -221,8 +226,7 @@ class UserProgram:
             of = slice(few.examples - self.held, None) if self.untold and self.held else of
             subset = few.rows(of or slice(0, few.examples - self.held))
             drawn = torch.randperm(subset.examples, generator=generator(seed, 0x6B6E))
-            drawn = drawn[: min(self.read, ROWS) if self.sinks else self.read]
-            few = subset.rows(drawn)
+            few = subset.rows(drawn[: min(self.read, ROWS) if self.sinks else self.read])
         with unchanged(few.model), torch.no_grad():
             few.model.train(batches)
             if (alone := few.targets is None and few.forward is None) or self.untold:

@@ -164,5 +164,4 @@ def largest_call(
     longest = max(map(len, places))
     window = torch.tensor([p + [p[0]] * (longest - len(p)) for p in places])
     channels = math.prod(shape[:-spatial])
-    windows = (torch.arange(channels)[:, None, None] * math.prod(sizes) + window).reshape(-1, longest)
-    return windows, out
+    return (torch.arange(channels)[:, None, None] * math.prod(sizes) + window).reshape(-1, longest), out

@@ -452,8 +452,7 @@ class Arrangement:
 
     def _chord_pieces(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The chords cut at their crossings: the chord of each piece, and its vertices."""
-        count = len(self.cell)
-        chord = np.repeat(np.arange(count), self.along + 1)  # one piece more than crossings
+        chord = np.repeat(np.arange(len(self.cell)), self.along + 1)  # one piece more than crossings
         self.piece = np.cumsum(self.along + 1) - self.along - 1  # the first of each chord
         start, stop = np.empty((2, len(chord)), dtype=np.int64)
         start[self.piece], stop[self.piece + self.along] = self.start, self.stop
