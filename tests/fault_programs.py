@@ -644,6 +644,7 @@ BROKEN: dict[str, tuple[str, Callable[[], Program]]] = {
     "detached": ("gradient flow", cut),
     "head without optimizer": ("update", forgotten_head),
     "another model's optimizer": ("update", lambda: (mlp(), X, Y, F.cross_entropy, adam(mlp()))),
+    "a momentum of 1.05": ("optimizer", lambda: with_(mlp(), X, Y, make=sgd, rate=1e-3, momentum=1.05)),
     "rate of 10": ("learning rate", lambda: with_(mlp(), X, Y, make=sgd, rate=10.0)),
     "rate of 1e-6": ("learning rate", lambda: with_(mlp(), X, Y, rate=1e-6)),
     "maximized": ("update", lambda: with_(mlp(), X, Y, maximize=True)),

@@ -526,7 +526,7 @@ BAD: dict[str, tuple[str, Callable[[Tensor, Tensor], Any]]] = {
     "NaN in targets": ("targets .* holds NaN", lambda x, y: (Careless(), x, torch.full((96, 5), math.nan))),
     "loss not finite": ("loss of this batch is nan", lambda x, y: (Careless(), x, y, lambda o, t: o.sum() * math.nan)),
     "loss infinite": ("loss of this batch is inf", lambda x, y: (Careless(), x, y, lambda o, t: o.exp().sum() / 0)),
-    "loss of several numbers": (r"not a tensor of shape \(48, 5\)", lambda x, y: (Careless(), x, y, lambda o, t: o)),
+    "loss of several numbers": (r"not a tensor of shape \(96, 5\)", lambda x, y: (Careless(), x, y, lambda o, t: o)),
     "loss without a gradient": ("one number computed", lambda x, y: (Careless(), x, y, lambda o, t: o.detach().sum())),
     "loss that fails": ("ZeroDivisionError", lambda x, y: (Careless(), x, y, lambda o, t: 1 / 0)),
     "loss without targets": ("a loss was given but no targets", lambda x, y: (Careless(), x, None, F.mse_loss)),

@@ -15,6 +15,9 @@ from torch import Tensor, nn
 import epoch0 as e0
 from epoch0.diagnosis.faults import evidence, find_faults
 from epoch0.diagnosis.faults.body import NOTE
+from fault_programs import X as DIGITS
+from fault_programs import Y as LABELS
+from fault_programs import mlp
 
 torch.manual_seed(0)
 X = torch.randn(600, 8)
@@ -443,3 +446,58 @@ def test_a_call_of_dropout_that_leaves_nearly_nothing_is_named() -> None:
     found = find_faults(model, X, CLASSES, loss=F.cross_entropy, optimizer=optimizer, seconds=0)
     assert [(fault.kind, fault.where) for fault in found.faults] == [("regularization", "F.dropout")]
     assert "drops 99.5%" in found.faults[0].message
+
+
+def views(m: Any, x: Tensor, y: Any) -> Tensor:
+    one, two = (F.normalize(m(x + 0.3 * torch.randn_like(x)), dim=1) for _ in range(2))
+    return F.cross_entropy(one @ two.T / 0.1, torch.arange(len(x)))
+
+
+def hidden_values(m: Any, x: Tensor, y: Any) -> Tensor:
+    hidden = (torch.rand_like(x) < 0.4).float()
+    return ((m(x * (1 - hidden)) - x).square() * hidden).sum() / hidden.sum()
+
+
+def same_class(m: Any, x: Tensor, y: Tensor) -> Tensor:
+    made = F.normalize(m(x), dim=1)
+    alone = torch.eye(len(x), dtype=torch.bool)
+    chances, same = (made @ made.T / 0.2).masked_fill(alone, -1e9).log_softmax(1), (y[:, None] == y) & ~alone
+    return -((chances * same).sum(1) / same.sum(1).clamp_min(1)).mean()
+
+
+def noisy_classes(m: Any, x: Tensor, y: Tensor) -> Tensor:
+    return F.cross_entropy(m(x + 0.3 * torch.randn_like(x)), y, label_smoothing=0.1)
+
+
+@pytest.mark.parametrize("loss_of", [views, hidden_values, same_class, noisy_classes])
+def test_labels_that_lie_beside_are_no_targets_of_a_body_of_its_own(loss_of: Any) -> None:
+    """No loss is given: that the outputs are no classes is nothing against them; that they should be is seen."""
+
+    def step(model: Any, optimizer: Any, loss: Any, x: Tensor, y: Tensor) -> None:
+        optimizer.zero_grad()
+        loss_of(model, x, y).backward()
+        optimizer.step()
+
+    torch.manual_seed(0)
+    for rate in (1e-3, 1e-8):
+        model = mlp(ends=64)
+        given: dict[str, Any] = {"optimizer": torch.optim.Adam(model.parameters(), rate), "data": (DIGITS, LABELS)}
+        looked = find_faults(model, DIGITS[:64], LABELS[:64], seconds=20, step=step, **given)
+        assert [fault.kind for fault in looked.faults][:1] == ["learning rate"] * (rate < 1e-3), looked.faults
+        assert rate < 1e-3 or (looked.mending is not None and looked.mending.own.learns)
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_gradients_that_are_cleared_before_the_step(decay: float) -> None:
+    """Also where weights move, as they decay."""
+
+    def step(model: Any, optimizer: Any, loss: Any, x: Tensor, y: Tensor) -> None:
+        loss(model(x), y).backward()
+        optimizer.zero_grad(set_to_none=decay == 0)
+        optimizer.step()
+
+    model = mlp()
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3, weight_decay=decay)
+    given: dict[str, Any] = {"loss": F.cross_entropy, "optimizer": optimizer, "data": (DIGITS, LABELS)}
+    fault, *_ = find_faults(model, DIGITS[:64], LABELS[:64], step=step, seconds=0, **given).faults
+    assert fault.kind == "update" and ("zero or cleared" in fault.message or decay == 0), fault

@@ -177,12 +177,6 @@ def lasso(model, optimizer, loss, x, y):
     optimizer.step()
 
 
-def renumbered(model, optimizer, loss, x, y):
-    optimizer.zero_grad()
-    loss(model(x), torch.unique(y, return_inverse=True)[1]).backward()
-    optimizer.step()
-
-
 def new_tensor(model, optimizer, loss, x, y):
     optimizer.zero_grad()
     hidden = torch.tensor(model[:4](x).tolist())
@@ -208,7 +202,6 @@ def turned_targets(model, optimizer, loss, x, y):
     ("step", "kind"),
     [
         (lasso, "regularization"),
-        (renumbered, "labels"),
         (new_tensor, "gradient flow"),
         (little_lasso, None),
         (turned_targets, None),
@@ -216,8 +209,7 @@ def turned_targets(model, optimizer, loss, x, y):
 )
 def test_what_the_loop_body_adds_and_leaves_out(step, kind) -> None:
     torch.manual_seed(0)
-    few = Y < 10 if kind != "labels" else torch.arange(len(Y)) % 2 == 0
-    model, x, y, loss, optimizer = with_(mlp(), X[few], Y[few])
+    model, x, y, loss, optimizer = with_(mlp(), X, Y)
     looked = find_faults(model, x[:40], y[:40], loss=loss, optimizer=optimizer, data=DataLoader(
         TensorDataset(x, y), 8), step=step, seconds=0)  # fmt: skip
     assert [fault.kind for fault in looked.faults][:1] == ([kind] if kind else [])
@@ -448,6 +440,44 @@ def test_of_a_program_that_learns_slowly_a_rate_ten_times_as_high_is_tried() -> 
         f"Set the learning rate to 0.001. On a copy that gave {best.trained.known:.0%} in {best.trained.steps} steps."
     )
     assert report.verdict == said and len(report.program.tried) == 1  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("loss", [F.nll_loss, lambda o, t: -F.cross_entropy(o, t)])
+def test_that_a_loss_without_a_floor_falls_is_no_training(loss: Any) -> None:
+    torch.manual_seed(0)
+    report = e0.checkup(mlp(), X[:64], Y[:64], loss=loss)
+    assert report.outcome == "fault" and not report.trains and not any(r.trains for r in report.recipes.values())
+    assert "falls without bound" in report.verdict and "Look at its" in report.verdict
+
+
+def test_targets_far_from_the_outputs_are_the_reason() -> None:
+    report = e0.checkup(mlp(ends=1), X[:64], 20_000 + 3_000 * VALUES[:64])
+    assert "standardize the targets" in report.verdict and report.outcome == "size"
+
+
+def test_the_loss_of_logarithms_wants_no_softmax() -> None:
+    torch.manual_seed(0)
+    fault, *_ = found(with_(mlp(), X, Y, F.nll_loss), seconds=20)
+    assert "End with LogSoftmax. Tried on a copy" in fault.fix, fault
+
+
+def test_a_loss_that_refuses_the_outputs_takes_their_sigmoid() -> None:
+    model, targets = mlp(), F.one_hot(Y, 10).float()
+    report = e0.checkup(model, X[:64], targets[:64], loss=nn.BCELoss(), optimizer=adam(model), data=(X, targets))
+    assert report.faults[0].kind == "output activation" and "BCEWithLogitsLoss" in report.faults[0].fix
+    assert "not on a sigmoid" in report.verdict and not report.trains
+
+
+def test_a_loop_body_takes_five_arguments_and_one_that_fails_is_told_why() -> None:
+    def fails(model: Any, optimizer: Any, loss: Any, x: Any, y: Any) -> None:
+        raise KeyError("mine")
+
+    model = mlp()
+    given: dict[str, Any] = {"optimizer": adam(model), "data": (X, Y)}
+    with pytest.raises(InputError, match="5 arguments"):
+        e0.checkup(model, X[:64], Y[:64], step=lambda x, y: 0, **given)
+    report = e0.checkup(model, X[:64], Y[:64], step=fails, **given)
+    assert report.verdict.endswith("the program itself could not be run (KeyError: 'mine').") and not report.advice
 
 
 def test_a_program_that_cannot_be_measured_has_a_checkup() -> None:

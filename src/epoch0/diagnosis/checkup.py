@@ -6,6 +6,7 @@ the outputs and with a short trial, where that takes seconds.
 
 import copy
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -24,7 +25,7 @@ from epoch0.diagnosis.step import COSTLY, OPTIMIZERS, steps
 from epoch0.diagnosis.streaming import stream as stream_layers
 from epoch0.diagnosis.trial import LENGTHS, SECONDS, NotCopied, TrialResult, affordable, constant_loss, same_targets
 from epoch0.diagnosis.trial import trial as train_copies
-from epoch0.diagnosis.verdict import NAMES, Recipe, Signs, assess, assess_program, sentence
+from epoch0.diagnosis.verdict import NAMES, Recipe, Signs, assess, assess_program, fooled, sentence
 from epoch0.errors import InputError
 from epoch0.initialization.initialize import initialize
 from epoch0.measure.gain import Gain
@@ -52,7 +53,7 @@ def checkup(
     loss: Callable[..., Any] | None = None,
     optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None = None,
     data: Any = None,
-    step: Callable[..., Any] | None = None,
+    step: Callable[[Any, Any, Any, Any, Any], Any] | None = None,
     seconds: Positive = 60.0,
     forward: Forward | None = None,
     trial: bool | None = None,
@@ -168,6 +169,8 @@ def checkup(
         if program is None and whole.splits != call.splits:  # its model takes all examples, and not half of them
             call, first = whole, steps(whole, seed)
         elif program is None:
+            with unchanged(call.model), torch.no_grad():
+                call.loss(call.run())  # raises the same of the shapes that were given, not of half of them
             raise
         else:
             kinds = () if program.lone else OPTIMIZERS
@@ -218,8 +221,9 @@ def checkup(
         length = affordable(a_step, most) or (LENGTHS[-1] if trial else None)
         why_not = "" if length else f"left out: it would take more than {most:.0f} CPU seconds; {wanted}"
     if length is not None:
+        beside = program or Evidence(call)
         if program is None and not (invented or same):  # beside a trial it costs nothing
-            of_program["faults"] = certain(suspects(Evidence(call))[0])
+            of_program["faults"] = certain(suspects(beside)[0])
         say("trial", 0.0)
         try:
             done = train_copies(call, length, batches=batches, seed=seed, tell=lambda share: say("trial", share))
@@ -228,11 +232,16 @@ def checkup(
                 raise
             why_not = str(problem_of_copy)
     known = None if done is None or done.constant is None else done.constant * (one.used if done.sums else 1)
-    signs = dataclasses.replace(signs, same=same, constant_loss=known)
+    values = call.targets if isinstance(call.targets, Tensor) and call.targets.is_floating_point() else torch.zeros(1)
+    far = float(values.double().square().mean().sqrt())
+    signs = dataclasses.replace(signs, same=same, constant_loss=known, target_size=far)
     recipes = {name: assess(effect, signs, done, first["adam"]) for name, effect in first.items()}
     if done is None and call.targets is not None and not all(recipe.trains for recipe in recipes.values()):
         signs = dataclasses.replace(signs, constant_loss=constant_loss(call))
         recipes = {name: assess(effect, signs, done, first["adam"]) for name, effect in first.items()}
+    kinds_found = {fault.kind for fault in of_program.get("faults", ())[:1]} & {"loss", "output activation"}
+    if done is not None and kinds_found and beside.reach is not None and math.isinf(beside.reach.free):
+        recipes = {name: fooled(recipe) for name, recipe in recipes.items()}
     trains, tried = any(recipe.trains for recipe in (recipes | yours).values()), list[Remedy]()
     if not trains and remedies is None and done is None and one.seconds > SHORT:
         remarks.append("No remedy was tried: without a trial that takes longer than the rest; see remedies=True.")
@@ -247,7 +256,8 @@ def checkup(
         blame = None if trains else to_blame(kept["layers"], worst.cause, signs)
         remarks = notes_of(rows.gains, kept["layers"], remarks)
     more: dict[str, Any] = {"remedies": tuple(tried), "notes": tuple(remarks), "trial": done, "trial_reason": why_not}
-    more["advice"] = () if "yours" in judged or of_program.get("faults") or not judged else tuple(advice(judged, tried))
+    silent = program is not None or of_program.get("faults") or not judged
+    more["advice"] = () if silent else tuple(advice(judged, tried))
     return Checkup(**head, recipes=judged, **of_program, **kept, **more, blame=blame, pruning_forecast=pruning_forecast)
 
 

@@ -205,7 +205,8 @@ class Checkup(_Tables):
         if why_not and not self.recipes:
             return f"Not judged: {why_not.partition(': ')[2]}"
         ran = "yours" in self.recipes or self.outcome == "fault"
-        ended = "run" if why_not.startswith(UNTRAINED) else "followed" if "loop body" in why_not else ""
+        ended = "followed" if "loop body" in why_not else ""
+        ended = f"run{why_not.removeprefix(UNTRAINED).rstrip('.')}" if why_not.startswith(UNTRAINED) else ended
         unrun = not ran and bool(ended)
         text = sentence(self.recipes) + f" This is of the network: the program itself could not be {ended}." * unrun
         return text if "yours" in self.recipes or not self.faults else f"{text} Look at its {self.faults[0]}"
@@ -262,7 +263,7 @@ class Checkup(_Tables):
         """Plain data for JSON: numbers are finite or null; the seconds of the trial are no part of it."""
         properties = {name: getattr(self, name) for name in ("verdict", "outcome", "trains")}
         plain: dict[str, Any] = finite(asdict(self) | properties)
-        plain["program"] = self.program and finite(self.program.to_dict())
+        plain["program"] = self.program and finite(self.program.to_dict(self.faults[0].kind if self.faults else ""))
         plain["chi_low"], plain["chi_high"] = plain.pop("chi_interval")
         plain["blame"] = None if self.blame is None else {"layer": self.blame[0], "reason": self.blame[1]}
         for way in ("forward", "backward"):

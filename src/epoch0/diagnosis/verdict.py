@@ -7,7 +7,7 @@ weights are fitted by ``benchmarks/bench_verdict.py --fit`` and stand in ``fitte
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -110,6 +110,7 @@ class Signs:
     backward: CumulativeGain = CumulativeGain(0.0)  #: what carried gradients do on the way back, between the same two
     input_size: float = 1.0  #: root mean square of the input
     output_size: float = 1.0  #: root mean square of the output
+    target_size: float = 0.0  #: root mean square of targets that are values
     #: mean 1 - cosine between two examples before the readout; NaN where it has no meaning
     dissimilarity: float = math.nan
     dead: tuple[str, ...] = ()  #: layers whose output is zero for every example
@@ -272,6 +273,12 @@ def assess_program(found: FoundFaults, optimizers: Sequence[Any]) -> dict[str, R
     return {"yours": Recipe("yours", chance >= 0.5, chance, rate_of(optimizers[0]), math.nan, reason, kind, cause)}
 
 
+def fooled(recipe: Recipe) -> Recipe:
+    """The recipe of a loss that is no measure, as it has no floor."""
+    reason = "the loss falls without bound, so that it falls says nothing"
+    return replace(recipe, trains=False, probability=min(recipe.probability, 0.05), reason=reason, cause="fault")
+
+
 def suggested_rate(step: StepEffect, runs: Sequence[Run]) -> float:
     """The rate to begin with: the best of the trial, or the usual one less what the first step does not stand.
 
@@ -326,6 +333,9 @@ def _failure(step: StepEffect, signs: Signs, runs: Sequence[Run], constant: floa
         return "blind", f"{signs.same}{seen}"
     if signs.dead:
         return "no gradient", f"nothing passes through {first_names(signs.dead, 1)}{seen}"
+    if signs.target_size > 30 * max(signs.output_size, 1.0):
+        sizes = f"the targets are of size {number(signs.target_size)}, the outputs of {number(signs.output_size)}"
+        return "size", f"{sizes}: standardize the targets{seen}"
     constant = signs.constant_loss  # of a sum over the examples of the step, where the loss is one
     if constant is not None and constant > 0 and step.loss > 20 * constant:
         text = f"the first loss is {number(step.loss)}, {number(step.loss / constant)} times that of a constant answer"

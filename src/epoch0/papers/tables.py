@@ -153,20 +153,10 @@ def power(x: Any, means: Array, errors: Array, runs: Any, exponent: float, withi
     return by(between, *value, exponent - within, exponent + within, int(np.sum(runs)), [name])
 
 
-def agrees(
-    text: str,
-    measured: Any,
-    errors: Any,
-    exact: Any,
-    samples: Any,
-    settings: Sequence[str],
-    resolution: float,
-    groups: tuple[str, str] = ("measured", "exact"),
-    alike: bool = True,
-) -> Claim:
+def agrees(text: str, measured: Any, errors: Any, exact: Any, samples: Any, *rest: Any, **options: Any) -> Claim:
     """Measured means are the exact values: they differ by less than ``resolution``, relatively; or in no setting."""
     means = np.stack(np.broadcast_arrays(np.asarray(measured), exact), 1)
     spread = np.stack([np.broadcast_to(errors, means.shape[:1]), np.zeros(len(means))], 1)
     count = np.stack([np.broadcast_to(samples, means.shape[:1])] * 2, 1)
-    options: dict[str, Any] = {"settings": settings, "groups": groups, "alike": alike}
-    return equal_within_error(text, means, spread, count, resolution=resolution, **options)
+    options = {"groups": ("measured", "exact"), **dict(zip(("settings", "resolution"), rest, strict=False)), **options}
+    return equal_within_error(text, means, spread, count, **options)

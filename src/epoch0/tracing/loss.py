@@ -66,7 +66,9 @@ def _wrong(output: Tensor, targets: Tensor, wanted: str) -> InputError:
 
 def _squares(output: Tensor, targets: Tensor) -> Tensor:
     if output.shape != targets.shape:
-        raise _wrong(output, targets, f"float targets (mean squared error) need shape {tuple(output.shape)}")
+        whole = targets.dim() == output.dim() - 1 and bool((targets == targets.round()).all())
+        wanted = f"float targets (mean squared error) need shape {tuple(output.shape)}"
+        raise _wrong(output, targets, f"{wanted}, classes targets.long()" if whole else wanted)
     return F.mse_loss(output, targets.to(output.dtype))
 
 

@@ -229,6 +229,20 @@ class _Reading:
             self.body.step(self.body.model, self.body.optimizer, self.body.own, self.call.batch, y)  # type: ignore[misc]
         return len(count) > 1
 
+    def differs(self) -> bool:
+        """Whether the usual loss, as none was given, is not the body's: that has no use for targets, or for classes."""
+        if self.call.criterion is not None or self.followed:
+            return False
+        with unchanged(self.body.model), torch.no_grad(), suppress(Exception):  # it uses the targets
+            self.body.until("backward", self.call.batch, object(), model=self.body.model.train())
+            return True
+        with suppress(Exception):  # values, or a model that it runs twice
+            right = torch.zeros_like(self.output).scatter_(1, self.call.targets[:, None], 5.0)
+            given = self.call.batch, self.call.targets
+            good, bad = (self.body.until("backward", *given, z)[0] for z in (right, right.roll(1, 1)))
+            return bool(good >= bad - 0.1)
+        return False
+
     def leaves(self) -> bool:
         """Whether the body runs and, if the given loss can do without it, hands that other values than the targets."""
         plain, y = self.direct is not None and not self.of_inputs, self.call.targets
@@ -266,7 +280,7 @@ def as_handed(call: Call, data: Any, optimizer: torch.optim.Optimizer, step: Own
     if y is not None:
         with torch.no_grad(), suppress(Exception):
             read.look()
-    alone = y is None or read.repeats()  # it has targets of its own, for what else it runs
+    alone = y is None or read.repeats() or read.differs()  # it has targets of its own, for what else it runs
     if not alone and (read.plain or not (read.followed or read.leaves())):
         return call, data, step, ""
     if alone or not read.followed:

@@ -53,6 +53,9 @@ def _end_with(program: UserProgram, seen: Evidence, new: str) -> str:
         return ""
     if new.endswith("oftmax") and (out.dim() < 2 or out.shape[1] < 2):
         return ""
+    with torch.no_grad():
+        if new == "Softmax" and float(program.loss(out.softmax(1), seen.call.targets)) < 0:
+            return ""  # the loss takes logarithms
     if new == "LogSoftmax" and old:
         with torch.no_grad():
             one, other = (float(program.loss(o, seen.call.targets)) for o in (out, out.log_softmax(1)))

@@ -153,8 +153,8 @@ class Loop:
     left: dict[str, Tensor]  # those that the step left behind; of parameters without one, nothing
     moved: bool  # whether any parameter changed
     training: bool | None  # whether the model ran in training mode; None where it was not run
-    classes: tuple[Tensor, Tensor] | None  # as they are and as the loss got them, where it got class numbers
     flat: bool = False  # whether it left gradients that are all exactly zero
+    idle: bool = False  # whether its optimizer stepped, without any gradient
 
 
 @dataclass
@@ -434,21 +434,20 @@ class Evidence:
         same_noise()
         wanted = {} if self.first.loss is None or self.blind else gradients(self.loss_in(rows, rows.raw()), model)
         slopes = {n: slope for n, slope in wanted.items() if slope is not None}
-        modes, out = list[bool](), list[Any]()
-
-        def heard(outputs: Any, targets: Any, *more: Any, **named: Any) -> Any:
-            out.append(targets)
-            return (rows.criterion or self.loss_of)(outputs, targets, *more, **named)
-
+        modes, idle = list[bool](), list[bool]()
         same_noise()
+
+        def steps(own: Any, given: Any, named: Any) -> None:  # with a closure it asks for gradients itself
+            asks = named or any(item is not own for item in given)
+            idle.extend([] if asks else [not any(bool(slope.any()) for slope in there().values())])
+
         hook = model.register_forward_pre_hook(lambda module, args: modes.append(module.training))
-        with hook, warnings.catch_warnings(action="ignore"):  # a schedule takes the copied optimizer for another
-            step(model, optimizer, heard, rows.batch, rows.targets)
+        stepping = optimizer.register_step_pre_hook(steps)
+        with hook, stepping, warnings.catch_warnings(action="ignore"):  # a schedule takes the copied one for another
+            step(model, optimizer, rows.criterion or self.loss_of, rows.batch, rows.targets)
         left = {n: slope for n, slope in there().items() if bool(slope.any())}
-        pair = [t for t in (rows.targets, *out) if isinstance(t, Tensor) and t.dim() == 1 and not t.is_floating_point()]
-        classes = (pair[0], pair[1]) if len(pair) == 2 and len(pair[0]) == len(pair[1]) else None
-        flat = bool(there()) and not left
-        loop.append(Loop(slopes, left, True, any(modes) if modes else None, classes, flat))
+        flat, empty = bool(there()) and not left, bool(idle) and all(idle)
+        loop.append(Loop(slopes, left, True, any(modes) if modes else None, flat, empty))
         return slopes
 
 

@@ -12,12 +12,12 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, SequentialSam
 
 from epoch0.diagnosis.faults import gradients, outputs, updates, values
 from epoch0.diagnosis.faults.body import as_handed, comes_to_backward
-from epoch0.diagnosis.faults.evidence import CERTAIN, Evidence, Fault, twins
+from epoch0.diagnosis.faults.evidence import CERTAIN, Evidence, Fault, raised, twins
 from epoch0.diagnosis.faults.mend import Mending, Tell, mend, ranked
 from epoch0.errors import InputError
 from epoch0.tracing.call import LENGTH_FIRST, Call, copied_in_full, exchanged, joined, mapped, parts, same_shapes
 from epoch0.tracing.guard import HALF, noise_kept, unchanged
-from epoch0.tracing.loss import Loss, scalar_loss
+from epoch0.tracing.loss import scalar_loss
 
 UNTRAINED = "Whether it learns: a copy of the program could not be trained"
 
@@ -48,17 +48,7 @@ class FoundFaults:
 
 
 def find_faults(
-    model: nn.Module,
-    batch: Any,
-    targets: Any = None,
-    *,
-    loss: Loss | None = None,
-    forward: Any = None,
-    optimizer: Any = None,
-    data: Any = None,
-    step: Any = None,
-    seconds: float = 60.0,
-    tell: Tell | None = None,
+    model: nn.Module, batch: Any, targets: Any = None, *, seconds: float = 60.0, tell: Tell | None = None, **more: Any
 ) -> FoundFaults:
     """Why a program does not learn, and the change that repairs it; a sound program gives no fault.
 
@@ -71,22 +61,17 @@ def find_faults(
     are CPU seconds for the trial of the program and of changes, and 0 leaves both out. A copy of the optimizer trains
     copies of the model. ``tell`` gets what is tried and the share of the time; Ctrl-C ends the trials, not the search.
     """
-    seen = evidence(model, batch, targets, loss=loss, forward=forward, optimizer=optimizer, data=data, step=step)
+    seen = evidence(model, batch, targets, **more)
     return conclude(seen, *suspects(seen), seconds, tell)
 
 
 def evidence(
-    model: nn.Module,
-    batch: Any,
-    targets: Any = None,
-    *,
-    loss: Any = None,
-    forward: Any = None,
-    optimizer: Any = None,
-    data: Any = None,
-    step: Any = None,
+    model: nn.Module, batch: Any, targets: Any = None, *, loss: Any = None, forward: Any = None, **more: Any
 ) -> Evidence:
-    """The program, checked, before anything of it is run; arguments as of :func:`find_faults`."""
+    """The program, checked, before anything of it is run; ``more``: its ``optimizer``, ``data`` and ``step``."""
+    optimizer, data, step = (more.pop(name, None) for name in ("optimizer", "data", "step"))
+    if more:
+        raise TypeError(f"{next(iter(more))}= is no part of a program.")
     given = own_optimizers(model) if optimizer is None else optimizer
     optimizers = tuple(given) if isinstance(given, list | tuple) else (given,)
     if wrong := [type(item).__name__ for item in optimizers if not isinstance(item, torch.optim.Optimizer)]:
@@ -103,12 +88,23 @@ def evidence(
         call = replace(call, notes=(copied_in_full(coarse), *call.notes))
     turned, lone = LENGTH_FIRST in call.notes, ""  # what of the loop body cannot be followed
     known, size = _known(call, data, turned)
+    x = None if known is None or step is not None else known[0]
+    if isinstance(x, Tensor) and isinstance(call.batch, Tensor) and x.shape[1:] != call.batch.shape[1:]:
+        with unchanged(call.model), torch.no_grad():
+            try:
+                call.raw(batch=x[:2])
+            except Exception as error:
+                text = f"data= holds inputs of shape {tuple(x.shape[1:])}, batch= of {tuple(call.batch.shape[1:])}"
+                raise InputError(f"{text}; of the former the model raises {raised(error)}") from error
+    if known is not None and known[0] is None and step is None and targets is not None:
+        pairs = "a DataLoader, Dataset or list of pairs (inputs, targets), each as batch= and targets= are"
+        raise InputError(f"data={type(data).__name__} holds no such pair, or no two of one shape; give {pairs}.")
     if known is not None:
-        inputs, wanted, more = _finite(*known, loss)
+        inputs, wanted, other = _finite(*known, loss)
         floats = isinstance(targets, Tensor) and targets.is_floating_point()
         if step is not None and isinstance(wanted, Tensor) and floats:  # its loop makes floats of them
             wanted = wanted.to(targets.dtype)
-        known, lost = (inputs, wanted), more or lost
+        known, lost = (inputs, wanted), other or lost
     if optimizer is not None and len(optimizers) > 1 and (one := _joined(model, optimizers)) is not None:
         idle, own = [torch.optim.SGD([nn.Parameter(torch.zeros(()))], 0.0)] * (len(optimizers) - 1), step
         body = lambda model, optimizer, *given: own(model, [optimizer, *idle], *given)  # noqa: E731
@@ -228,7 +224,7 @@ def _missing(seen: Evidence, done: Mending | None) -> Iterator[str]:
     )
     yield from (note for missing, note in table if missing)
     if done is not None and done.own.untold:
-        yield "Whether the outputs are of use: the loss reads no targets, so it is seen how far it falls."
+        yield "Whether outputs are of use: the loss reads no targets, or none by example; it is seen how far it falls."
     if seen.untold:
         yield f"Whether it learns: {seen.untold}"
     elif seen.lone and done is None:

@@ -234,6 +234,8 @@ def inputs_ignored(seen: Evidence, after: After, quiet: tuple[Tensor, Tensor]) -
     trained = {id(p) for item in seen.optimizers for group in item.param_groups for p in group["params"]}
     for name, p in seen.model.named_parameters():
         if p.dim() > 1 and bool((p == p.flatten()[0]).all()) and not (p.requires_grad and id(p) in trained):
+            if p.requires_grad and seen.optimizers:
+                return  # that no optimizer holds it is said
             message = f"'{name}' is {float(p.flatten()[0]):.3g} everywhere and is not trained."
             yield Fault("initialization", name, message, "Load its weights, or train it.", certainty=CERTAIN)
             yield Fault("gradient flow", name, message, "Train it, or load its weights.", certainty=0.98)

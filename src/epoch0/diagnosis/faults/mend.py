@@ -101,8 +101,10 @@ class Mending:
         """The best change that repairs the program, if any does."""
         return next(iter(self.mended), None)
 
-    def to_dict(self) -> dict[str, Any]:
-        best = None if self.best is None else self.tried.index(self.best)
+    def to_dict(self, kind: str = "") -> dict[str, Any]:
+        """Plain data; ``best`` is the change for that kind of fault, if one mends it."""
+        one = next((one for one in self.mended if kind in one.kinds), self.best)
+        best = None if one is None else self.tried.index(one)
         tried = [{"kinds": t.kinds, "fixes": t.fixes, "mends": t.mends, "curve": t.trained.curve} for t in self.tried]
         own = {"steps": self.own.steps, "curve": self.own.curve, "untold": self.own.untold}
         return {**own, "best": best, "tried": tried}

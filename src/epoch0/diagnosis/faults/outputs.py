@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 from epoch0.diagnosis.faults.evidence import CERTAIN, Evidence, Fault, Pass
 from epoch0.diagnosis.faults.reach import SOFTMAXES, Reach, behind, one_hot, tried
-from epoch0.tracing.call import mapped, parts
 
 GAP = 0.05  # the last activation hides this share of what can be learned, or it is none of its faults
 ALIKE = 0.01  # the best loss and the best constant answer's are the same within this share
@@ -63,36 +62,6 @@ def table_of_examples(seen: Evidence) -> Iterator[Fault]:
     for name in seen.first.tables[:1]:
         message = f"'{name}' of shapes (n,) and (n, 1), n the {seen.call.examples} examples, compares each with each."
         yield Fault("shapes", "loss", message, SAME_SHAPE, certainty=0.98)
-
-
-def targets_of_others(seen: Evidence) -> Iterator[Fault]:
-    """Another target for one example changes the gradient of other examples' outputs, and hardly that of its own."""
-    call, count = seen.call, seen.call.examples
-    if seen.first.loss is None or seen.first.tables or not call.splits or count < 8 or len(parts(call.targets)) != 1:
-        return
-    raw = mapped(seen.first.raw, lambda t: t.detach().requires_grad_() if t.is_floating_point() else t)
-    (_, targets), output = parts(call.targets)[0], call.output(raw)
-    if not output.dim() or not targets.dim() or not len(output) == len(targets) == count or not output.requires_grad:
-        return
-
-    def wanted(own: Tensor) -> Tensor:
-        with torch.enable_grad():
-            given = mapped(call.targets, lambda t: own)
-            (slope,) = torch.autograd.grad(seen.loss_of(raw, given), output, allow_unused=True)
-            return torch.zeros(count, 1) if slope is None else slope.double().reshape(count, -1)
-
-    before = wanted(targets)
-    for place in (count // 4, count // 2, 3 * count // 4):
-        different = (targets != targets[place]).reshape(count, -1).any(1).nonzero()
-        other = targets.clone()
-        other[place] = targets[int(different[len(different) // 2])] if len(different) else other[place]
-        changed = (wanted(other) - before).norm(dim=1)
-        own, changed[place] = float(changed[place]), 0.0
-        if not own < 0.1 * float(changed.max()) < math.inf:
-            return
-    message = "The loss compares the outputs of an example with the targets of others."
-    fix = "Bring both into the same order before they are reshaped: examples first, classes last."
-    yield Fault("shapes", "loss", message, fix, certainty=0.95)
 
 
 def one_answer_is_best(seen: Evidence, reach: Reach) -> Iterator[Fault]:
@@ -285,6 +254,16 @@ def no_slope_at_outputs(seen: Evidence, reach: Reach) -> Iterator[Fault]:
     else:
         fix = "Use a loss that has a slope everywhere: the Huber loss bounds the gradient, not the error."
         yield Fault("loss", "loss", share, fix, certainty=0.84)
+
+
+def loss_refuses(seen: Evidence) -> Iterator[Fault]:
+    """A loss that fails on the outputs, and not on a sigmoid of them."""
+    if seen.first.problem and seen.first.output is not None and seen.call.targets is not None:
+        value = tried(lambda z: seen.loss_of(z, seen.call.targets), seen.first.output.detach().sigmoid())
+        if value is not None and bool(value.isfinite()):
+            message = f"The loss fails on the outputs ({seen.first.problem.rstrip('.')}), and not on a sigmoid of them."
+            fix = "Use the loss that takes logits (BCEWithLogitsLoss), or end the model with a sigmoid."
+            yield Fault("output activation", "outputs", message, fix, certainty=CERTAIN)
 
 
 def outputs_shut(seen: Evidence) -> Iterator[Fault]:

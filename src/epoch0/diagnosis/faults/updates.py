@@ -53,6 +53,9 @@ def coverage(seen: Evidence) -> Iterator[Fault]:
     rates = [max(float(g["lr"]), float(g.get("initial_lr", 0))) for o in seen.optimizers for g in o.param_groups]
     if rates and max(rates) == 0:
         yield Fault("learning rate", "optimizer", "The learning rate is 0.", "Give a rate above 0.", certainty=CERTAIN)
+    if (momentum := max([g.get("momentum") or 0 for o in seen.optimizers for g in o.param_groups], default=0)) >= 1:
+        message = f"With a momentum of {momentum:g} each step is at least as long as the one before, whatever the rate."
+        yield Fault("optimizer", "optimizer", message, "Set the momentum to 0.9.", certainty=CERTAIN)
 
 
 def uphill(seen: Evidence, after: After) -> Iterator[Fault]:
@@ -62,22 +65,6 @@ def uphill(seen: Evidence, after: After) -> Iterator[Fault]:
         message = f"The first step goes up the gradient (cosine {after.towards:.2f})."
         fix = "Look at the sign of the update: a gradient negated, or maximize=True."
         yield Fault("update", "step", message, fix, certainty=0.97)
-
-
-def renumbered(after: After) -> Iterator[Fault]:
-    """Classes that the loop body numbers anew, otherwise in each batch."""
-    known: dict[int, int] = {}
-    for item in after.loop:
-        if item.classes is None or torch.equal(*(t.sort().values for t in item.classes)):
-            return  # at most in another order
-        pairs = dict.fromkeys(zip(*(t.tolist() for t in item.classes), strict=True))
-        if len({own for own, _ in pairs}) < len(pairs):
-            return  # noise, or mixed on purpose
-        for own, given in pairs:
-            if known.setdefault(own, given) != given:
-                message = f"The loop body gives class {own} to the loss as {known[own]} in one batch, as {given} later."
-                yield Fault("labels", "step", message, "Number the classes once, for all examples.", certainty=0.985)
-                return
 
 
 def penalty(seen: Evidence, after: After) -> Iterator[Fault]:
@@ -106,6 +93,10 @@ def loop_body(seen: Evidence, after: After) -> Iterator[Fault]:
     if any(item.training is False for item in loop) and any(isinstance(m, modes) for m in seen.model.modules()):
         fix = "Call model.train() before each step: dropout and batch norm are otherwise off."
         yield Fault("update", "step", "The loop body runs the model in evaluation mode.", fix, certainty=0.7)
+    if any(item.wanted for item in loop) and all(item.idle for item in loop):
+        message = "Whenever the loop body steps, all gradients are zero or cleared."
+        fix = "Call zero_grad, backward and step in this order: nothing between backward and step may clear gradients."
+        yield Fault("update", "step", message, fix, certainty=0.96)
     if not any(item.moved or item.left for item in loop):
         if all(item.flat for item in loop):
             message = f"In {len(loop)} steps the loss of the loop body has a gradient of exactly zero."
