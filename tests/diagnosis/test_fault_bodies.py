@@ -501,3 +501,21 @@ def test_gradients_that_are_cleared_before_the_step(decay: float) -> None:
     given: dict[str, Any] = {"loss": F.cross_entropy, "optimizer": optimizer, "data": (DIGITS, LABELS)}
     fault, *_ = find_faults(model, DIGITS[:64], LABELS[:64], step=step, seconds=0, **given).faults
     assert fault.kind == "update" and ("zero or cleared" in fault.message or decay == 0), fault
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_a_judge_that_is_told_what_is_real_and_what_is_not(steps: int) -> None:
+    """Each loss has one target for all; all of them together do not."""
+
+    def step(model: Any, optimizer: Any, loss: Any, real: Tensor, _: Tensor) -> None:
+        optimizer.zero_grad()
+        values = [loss(model(x), torch.full((len(x), 1), float(x is real))) for x in (real, torch.randn_like(real))]
+        for value in values if steps == 2 else [values[0] + values[1]]:
+            value.backward()
+        optimizer.step()
+
+    torch.manual_seed(0)
+    model = mlp(ends=1)
+    given: dict[str, Any] = {"optimizer": torch.optim.Adam(model.parameters(), 1e-3), "data": (DIGITS, LABELS)}
+    looked = find_faults(model, DIGITS[:64], LABELS[:64], loss=nn.BCEWithLogitsLoss(), step=step, seconds=20, **given)
+    assert not looked.faults and (looked.mending is None) == (steps == 2)

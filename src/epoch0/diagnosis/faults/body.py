@@ -221,13 +221,19 @@ class _Reading:
             return number(True)
 
     def repeats(self) -> bool:
-        """Whether a step runs the model more than once, and all targets given are the same."""
-        y, count = self.call.targets, list[int]()
-        if not isinstance(y, Tensor) or not y.dim() or not bool((y == y[:1]).all()):
-            return False
-        with self.body.model.register_forward_hook(lambda *_: count.append(1)), suppress(Exception):
-            self.body.step(self.body.model, self.body.optimizer, self.body.own, self.call.batch, y)  # type: ignore[misc]
-        return len(count) > 1
+        """Whether a step runs the model more than once, and targets given are all the same, or those of each loss."""
+        body, y, count, aims = self.body, self.call.targets, list[int](), list[Any]()
+
+        def heard(output: Any, wanted: Any) -> Any:
+            aims.append(wanted)
+            return body.own(output, wanted)
+
+        runs = body.model.register_forward_hook(lambda *_: count.append(1))
+        with unchanged(body.model.train()), runs, _Backward(1000), suppress(Exception):
+            body.step(body.model, body.optimizer, heard, self.call.batch, y)  # type: ignore[misc]
+        alike = [isinstance(t, Tensor) and t.dim() > 0 and bool((t == t.flatten()[0]).all()) for t in (y, *aims)]
+        judges = len(aims) > 1 and all(alike[1:]) and not _same(*aims[:2])
+        return len(count) > 1 and (alike[0] or judges)
 
     def differs(self) -> bool:
         """Whether the usual loss, as none was given, is not the body's: that has no use for targets, or for classes."""

@@ -81,7 +81,9 @@ def one_answer_is_best(seen: Evidence, reach: Reach) -> Iterator[Fault]:
     out = reach.output
     if seen.first.tables or (varied and classes and _shares(out)):
         return  # reported already; and the log of probabilities is bounded in the model, which free outputs are not
-    if _constant(reach):
+    noise = torch.randn(out.shape, generator=torch.Generator().manual_seed(0)).to(out)
+    others = (tried(reach.score, size * noise + middle) for size, middle in ((1.0, 0.0), (0.2, 0.5), (10.0, 0.0)))
+    if all(other is not None and float(other) == reach.now for other in others):  # the same for any outputs
         fix = "For one output of two classes use binary_cross_entropy_with_logits: a softmax over it is always 1."
         fix = fix if out[0].numel() == 1 else "Look at what it is made of: it does not depend on the outputs."
         yield Fault("loss", "loss", f"The loss is {reach.now:.3g} whatever the outputs are.", fix, certainty=0.96)
@@ -115,13 +117,6 @@ def _other(seen: Evidence, reach: Reach, targets: Tensor) -> bool:
     """Whether the loss changes with these targets, or refuses them."""
     value = tried(lambda out: seen.loss_of(out, targets), reach.output)
     return value is None or float(value) != float(seen.loss_of(reach.output, reach.targets))
-
-
-def _constant(reach: Reach) -> bool:
-    """Whether the loss is the same for any outputs."""
-    noise = torch.randn(reach.output.shape, generator=torch.Generator().manual_seed(0)).to(reach.output)
-    others = [tried(reach.score, size * noise + middle) for size, middle in ((1.0, 0.0), (0.2, 0.5), (10.0, 0.0))]
-    return all(other is not None and float(other) == reach.now for other in others)
 
 
 def _separated_by_far_outputs(reach: Reach) -> bool:

@@ -54,7 +54,7 @@ def coverage(seen: Evidence) -> Iterator[Fault]:
     if rates and max(rates) == 0:
         yield Fault("learning rate", "optimizer", "The learning rate is 0.", "Give a rate above 0.", certainty=CERTAIN)
     if (momentum := max([g.get("momentum") or 0 for o in seen.optimizers for g in o.param_groups], default=0)) >= 1:
-        message = f"With a momentum of {momentum:g} each step is at least as long as the one before, whatever the rate."
+        message = f"With a momentum of {momentum:g} each step is as long as the one before and longer: 0.9 is usual."
         yield Fault("optimizer", "optimizer", message, "Set the momentum to 0.9.", certainty=CERTAIN)
 
 
