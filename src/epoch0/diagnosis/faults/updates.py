@@ -54,8 +54,8 @@ def coverage(seen: Evidence) -> Iterator[Fault]:
     if rates and max(rates) == 0:
         yield Fault("learning rate", "optimizer", "The learning rate is 0.", "Give a rate above 0.", certainty=CERTAIN)
     if (momentum := max([g.get("momentum") or 0 for o in seen.optimizers for g in o.param_groups], default=0)) >= 1:
-        message = f"With a momentum of {momentum:g} each step is as long as the one before and longer: 0.9 is usual."
-        yield Fault("optimizer", "optimizer", message, "Set the momentum to 0.9.", certainty=CERTAIN)
+        text = f"With a momentum of {momentum:g} each step is as long as the one before and longer: 0.9 is usual."
+        yield Fault("optimizer", "optimizer", text, "Set the momentum to 0.9.", certainty=CERTAIN)
 
 
 def uphill(seen: Evidence, after: After) -> Iterator[Fault]:
@@ -96,7 +96,7 @@ def loop_body(seen: Evidence, after: After) -> Iterator[Fault]:
     if any(item.wanted for item in loop) and all(item.idle for item in loop):
         message = "Whenever the loop body steps, all gradients are zero or cleared."
         fix = "Call zero_grad, backward and step in this order: nothing between backward and step may clear gradients."
-        yield Fault("update", "step", message, fix, certainty=0.96)
+        yield Fault("update", "step", message, fix, certainty=0.84 if all(item.flat for item in loop) else 0.96)
     if not any(item.moved or item.left for item in loop):
         if all(item.flat for item in loop):
             message = f"In {len(loop)} steps the loss of the loop body has a gradient of exactly zero."
