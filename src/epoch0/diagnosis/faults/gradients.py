@@ -246,7 +246,7 @@ def inputs_ignored(seen: Evidence, after: After, quiet: tuple[Tensor, Tensor]) -
         unused = f"The outputs do not change with the inputs, and '{name}' is never called."
         yield Fault("gradient flow", name, unused, "See that what it makes is passed on.", certainty=0.6)
     if tokens and seen.first.open:  # nothing is shut, and yet the words do not matter
-        fix = "See that the mask is True where it should be: only padding may be masked."
+        fix = "Look for a mask that hides more than padding, weights that are all zero, what is not passed on."
     yield Fault("architecture", "outputs", message, fix, certainty=0.97 if tokens and seen.first.open else 0.35)
 
 
