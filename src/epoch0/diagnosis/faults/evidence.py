@@ -307,7 +307,7 @@ class Evidence:
         def differs(middle: float, scale: float) -> bool:
             def draw(like: Tensor) -> Tensor:
                 noise = torch.randn(like.shape, generator=source).to(like)
-                return like.detach() + noise if self.whole else middle + scale * noise
+                return (like.detach() if self.whole else 0) + middle + scale * noise
 
             drawn = mapped(self.first.raw, draw) if self.whole else draw(output)
             one, two = (float(self.loss_of(drawn, wanted).detach()) for wanted in (targets, other))
