@@ -664,10 +664,13 @@ def test_batches_in_a_list_say_how_many_examples_a_step_has() -> None:
         seen = evidence(model, X[:100], Y[:100], loss=F.cross_entropy, optimizer=adam(model), data=data)
         assert seen.batch_size == 8
     given = {"loss": F.cross_entropy, "optimizer": adam(model)}
-    for unread, words in (([(X, Y, Y)], "no such pair"), ([], "no such pair"), ([{"x": X, "y": Y}], "no such pair"),
-                          ([(X[:, :60], Y)], r"shape \(60,\), batch= of \(64,\)")):  # fmt: skip
-        with pytest.raises(InputError, match=words):
-            evidence(model, X[:100], Y[:100], data=unread, **given)
+    for unread in ([(X, Y, Y)], [{"x": X, "y": Y}], []):  # what the loop reads of it, nobody can say
+        seen = evidence(model, X[:100], Y[:100], data=unread, **given)
+        assert seen.batch_size is None
+        looked = find_faults(model, X[:100], Y[:100], data=unread, seconds=0, **given)
+        assert any("holds no pairs" in line for line in looked.not_examined)
+    with pytest.raises(InputError, match=r"shape \(60,\), batch= of \(64,\)"):
+        evidence(model, X[:100], Y[:100], data=[(X[:, :60], Y)], **given)
 
 
 def test_a_loader_of_a_stream_is_read() -> None:

@@ -96,9 +96,6 @@ def evidence(
             except Exception as error:
                 text = f"data= holds inputs of shape {tuple(x.shape[1:])}, batch= of {tuple(call.batch.shape[1:])}"
                 raise InputError(f"{text}; of the former the model raises {raised(error)}") from error
-    if known is not None and known[0] is None and step is None and targets is not None:
-        pairs = "a DataLoader, Dataset or list of pairs (inputs, targets), each as batch= and targets= are"
-        raise InputError(f"data={type(data).__name__} holds no such pair, or no two of one shape; give {pairs}.")
     if known is not None:
         inputs, wanted, other = _finite(*known, loss)
         floats = isinstance(targets, Tensor) and targets.is_floating_point()
@@ -219,6 +216,7 @@ def _missing(seen: Evidence, done: Mending | None) -> Iterator[str]:
         (one and not seen.after, "Steps of the optimizer: the model and its optimizer could not be copied or run."),
         (warming, "The schedule: the rate is 0 now; the program was judged at the rate that it starts from."),
         (seen.data is None, "Training examples beyond the batch: pass data=."),
+        (seen.data and seen.data[0] is None, "Further examples: data= holds no pairs such as batch and targets."),
         (seen.step is None, "The body of the training loop: pass step=."),
         (seen.reach is None, "What the loss can reach: outputs and targets are not one tensor of as many rows."),
     )
