@@ -420,7 +420,7 @@ def test_a_network_alone_has_those_that_need_no_trial(net: nn.Module, kind: str 
     assert [fault.kind for fault in report.faults] == [kind] * (kind is not None) and "yours" not in report.recipes
     assert (f"Look at its {kind}" in report.verdict) == (kind is not None) == (not report.advice)
     assert not e0.checkup(net, X[:60], Y[:60], remedies=False, trial=False).faults
-    assert kind != "output activation" or not e0.checkup(net, X[:60], remedies=False).faults
+    assert not e0.checkup(net, X[:60], remedies=False).faults
 
 
 def test_of_a_program_that_learns_slowly_a_rate_ten_times_as_high_is_tried() -> None:
