@@ -33,7 +33,6 @@ __all__ += ["exact", "expected_subvector_norm", "fourth_moment_lower_bound", "lo
 __all__ += ["raghu_lower_bound", "raghu_upper_bound", "sparse_maximum", "sparse_minimum", "upper_bound"]
 
 _COLUMNS = ("paper_lower", "lower", "minimum", "exact", "maximum", "upper")
-_STATUS = ("exact", "sharp interval", "bounded")
 # exp(-42) = 6e-19: what is left out of the range, on either side
 _NEGLIGIBLE = 42.0
 # From here on Stirling's series is exact to rounding.
@@ -122,7 +121,7 @@ class GrowthBounds(Result):
         """The products of the layers' bounds."""
         columns = {name: [getattr(layer, name) for layer in self.layers] for name in _COLUMNS}
         products: dict[str, Any] = {name: None if None in item else math.prod(item) for name, item in columns.items()}
-        weakest = max((layer.status for layer in self.layers), key=_STATUS.index)
+        weakest = max((layer.status for layer in self.layers), key=("exact", "sharp interval", "bounded").index)
         return replace(self.layers[-1], layer=0, status=weakest, **products)
 
     @property

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +20,7 @@ from epoch0.diagnosis.faults.program import ADAM, USUAL, UserProgram
 from epoch0.diagnosis.faults.reach import one_hot
 from epoch0.initialization.initialize import initialize
 from epoch0.tracing.call import mapped
+from epoch0.tracing.operations import Calls
 
 _ENDS = (nn.Softmax, nn.LogSoftmax, nn.Sigmoid, nn.Tanh, nn.ReLU, nn.LeakyReLU, nn.ELU, nn.Softplus, nn.Hardtanh)
 # what a module is called in the graph, where ReLU is Relu
@@ -222,6 +224,26 @@ def _between(program: UserProgram, seen: Evidence) -> str:
     return f"Put a nonlinearity between the layers: without one the {len(layers)} of them are a single linear map."
 
 
+def _attached(program: UserProgram, seen: Evidence) -> str:
+    """Nothing is detached, by the model or by the loop body."""
+    cuts, model, step = list[str](), program.call.model, program.step
+
+    class Attached(Calls):
+        def call(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+            if name != "detach" or not args[0].requires_grad:
+                return func(*args, **kwargs)
+            cuts.append(name)
+            return args[0]
+
+    def within(function: Callable[..., Any], *args: Any, **named: Any) -> Any:
+        with Attached():
+            return function(*args, **named)
+
+    model.forward, program.step = partial(within, model.forward), step and partial(within, step)
+    program.train(1)
+    return "Leave detach() out: nothing before it gets a gradient from what comes after." if cuts else ""
+
+
 def _wider(program: UserProgram, seen: Evidence) -> str:
     """Hidden layers of few units made wide, and the batch norms behind them."""
     model, least = program.call.model, WIDE
@@ -303,6 +325,7 @@ CHANGES: tuple[Change, ...] = (
     Change("rate*100", "learning rate", "optimizer", partial(_rate, factor=100.0)),
     Change("rate by size", "learning rate", "optimizer", _rate_by_size),
     Change("anew", "update", "optimizer", _anew),
+    Change("attached", "gradient flow", "model", _attached),
     Change("draw", "initialization", "model", _drawn),
     Change("wider", "architecture", "model", _wider),
     Change("swapped", "loss", "loss", _swapped),

@@ -33,6 +33,7 @@ STEPS = 5  # steps of the user's optimizer that are made on a copy
 CERTAIN = 0.995  # of what is a fact of the program, and no estimate
 
 WEIGHTED = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.RNNBase, nn.Bilinear)
+DISTANCES = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 # what may come between a softmax and the layer that gets its shares: pooled, normalized, in another shape
 AFTER = ("MaxPool", "AvgPool", "Mean", "BatchNorm", "LayerNorm", "GroupNorm", "View", "Squeeze", "Unsqueeze")
@@ -86,7 +87,8 @@ class Pass:
     entered: tuple[str, nn.Module, Tensor] | None = None  # first layer with weights that floats go into, and these
     normed: bool = False  # whether a norm comes right after it
     problem: str = ""  # why there is no loss
-    tables: list[str] = field(default_factory=list)  # functions that made (n, n) of (n,) and (n, 1), of n examples
+    # functions that made (n, n) of (n,) and (n, 1), of n examples, and distances of so many outputs from one target
+    tables: list[tuple[str, int]] = field(default_factory=list)
     shares: list[str] = field(default_factory=list)  # layers with weights that the shares of a softmax go into
 
     @property
@@ -101,17 +103,20 @@ class Pass:
 
 
 class _Broadcasts(Calls):
-    """Records where a column and a row of all examples make a table; not a view of one as the other, or a product."""
+    """Records where a column and a row of all examples make a table, and several outputs lie at a distance of one."""
 
-    def __init__(self, count: int, found: list[str]) -> None:
+    def __init__(self, count: int, found: list[tuple[str, int]]) -> None:
         super().__init__()
-        self.shapes, self.found = {(count,), (count, 1)}, found
+        self.row, self.column, self.found = (count,), (count, 1), found
 
     def call(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
         two, made = [a for a in args[:2] if isinstance(a, Tensor)], func(*args, **kwargs)
-        if {tuple(a.shape) for a in two} == self.shapes and meaning(name).kind not in {*MOVES, "linear"}:
+        shapes = {tuple(a.shape) for a in two}
+        if shapes == {self.row, self.column} and meaning(name).kind not in {*MOVES, "linear"}:
             pairs = two[0].data_ptr() == two[1].data_ptr() or (isinstance(made, Tensor) and made.dtype == torch.bool)
-            self.found += [] if pairs else [name]  # a table that is meant compares all with themselves
+            self.found += [] if pairs else [(name, 0)]  # a table that is meant compares all with themselves
+        if name in DISTANCES and self.column in shapes and {(len(s), s[0]) for s in shapes} == {(2, self.row[0])}:
+            self.found += [(name, count) for count in {s[1] for s in shapes} - {1}]
         return made
 
 
@@ -155,6 +160,7 @@ class Loop:
     training: bool | None  # whether the model ran in training mode; None where it was not run
     flat: bool = False  # whether it left gradients that are all exactly zero
     idle: bool = False  # whether its optimizer stepped, without any gradient
+    classes: tuple[list[int], list[int]] = ([], [])  # as they are and as the loss got them, where it got class numbers
 
 
 @dataclass
@@ -434,8 +440,12 @@ class Evidence:
         same_noise()
         wanted = {} if self.first.loss is None or self.blind else gradients(self.loss_in(rows, rows.raw()), model)
         slopes = {n: slope for n, slope in wanted.items() if slope is not None}
-        modes, idle = list[bool](), list[bool]()
+        modes, idle, aims = list[bool](), list[bool](), [rows.targets]
         same_noise()
+
+        def heard(output: Any, targets: Any, *more: Any, **named: Any) -> Any:
+            aims[1:] = [targets]
+            return (rows.criterion or self.loss_of)(output, targets, *more, **named)
 
         def steps(own: Any, given: Any, named: Any) -> None:  # with a closure it asks for gradients itself
             asks = named or any(item is not own for item in given)
@@ -444,10 +454,12 @@ class Evidence:
         hook = model.register_forward_pre_hook(lambda module, args: modes.append(module.training))
         stepping = optimizer.register_step_pre_hook(steps)
         with hook, stepping, warnings.catch_warnings(action="ignore"):  # a schedule takes the copied one for another
-            step(model, optimizer, rows.criterion or self.loss_of, rows.batch, rows.targets)
+            step(model, optimizer, heard, rows.batch, rows.targets)
         left = {n: slope for n, slope in there().items() if bool(slope.any())}
         flat, empty = bool(there()) and not left, bool(idle) and all(idle)
-        loop.append(Loop(slopes, left, True, any(modes) if modes else None, flat, empty))
+        named = [t.tolist() for t in aims if isinstance(t, Tensor) and t.dim() == 1 and not t.is_floating_point()]
+        both = (named[0], named[1]) if len(named) == 2 and len(named[0]) == len(named[1]) else ([], [])
+        loop.append(Loop(slopes, left, True, any(modes) if modes else None, flat, empty, both))
         return slopes
 
 

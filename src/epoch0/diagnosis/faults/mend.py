@@ -24,14 +24,14 @@ SCHEDULED = 0.01  # a schedule that leaves less of the rate than this within the
 # knows as much in half the steps, and so much more than the program then.
 SOONER = (0.75, 0.2)
 UNREFUTED = ("labels", "loss", "data", "output activation")  # by a loss that falls where it reads no targets
-SLOWING = ("output activation", "hidden activation", "data", "input scale")
+SLOWING = ("output activation", "hidden activation", "data", "input scale", "initialization")
 AS_SAID = ("learning rate", "initialization", "input scale", "target scale")  # the change tried is the advice itself
 INSIDE = ("outputs", "targets", "loss")  # what cannot be changed where the model computes its own loss
 
 # Certainty of a change that repairs a program without suspected faults, by its kind; others .25.
 ALONE = {
-    "shapes": 0.6, "update": 0.6, "hidden activation": 0.5, "learning rate": 0.45, "output activation": 0.4,
-    "loss": 0.35, "input scale": 0.35, "target scale": 0.35, "initialization": 0.3,
+    "shapes": 0.6, "update": 0.6, "gradient flow": 0.6, "hidden activation": 0.5, "learning rate": 0.45,
+    "output activation": 0.4, "loss": 0.35, "input scale": 0.35, "target scale": 0.35, "initialization": 0.3,
 }  # fmt: skip
 
 # Learned by heart: what the outputs know of the training examples, at least, of held-out ones, at most, and how many
@@ -89,7 +89,7 @@ class Mending:
         slow = own.steps > STEPS and own.known > RISING and own.known > 1.3 * half
         heard = own.held is None or own.others < BY_HEART[2] or own.held > own.known / 8  # not only by heart
         sooner = _slow(own) and any(item.mends and _sooner(own, item.trained) for item in self.tried)
-        return (own.learns or (slow and heard)) and not sooner
+        return (own.learns or (slow and heard)) and not (sooner or (own.by_heart and any(i.mends for i in self.tried)))
 
     @property
     def mended(self) -> list[Tried]:
@@ -126,7 +126,7 @@ def mend(seen: Evidence, suspects: Sequence[Fault], seconds: float, tell: Tell) 
         except Exception as error:  # the user's code, or a loss that takes no such outputs
             seen.stopped = raised(error)
             return None
-        sound, slow = Mending(own).sound and not own.idle, _slow(own)
+        sound, slow = Mending(own).sound and not own.idle, _slow(own) or own.by_heart
         short = (own.steps < STEPS or cut) and math.isfinite(own.known) and not (sound or suspects)  # for want of time
         if sound and not (suspects := _standing(own, suspects)) and not slow:
             faster = [change for change in CHANGES if change.name == "rate*10" and own.slowly]
@@ -254,6 +254,8 @@ def _try(
         return None
     chance = trained.curve[0][1]  # what is known before a step was not learned
     better = not max(own.known, chance) + BETTER > trained.known  # also where the program as it is knows no number
+    if own.by_heart:  # of the examples that were held out
+        better = (trained.held or 0) >= max(CLEARLY, (own.held or 0) + SOONER[1])
     return Tried(changes, fixes, trained, trained.learns and better)
 
 
@@ -269,7 +271,8 @@ def ranked(suspects: Sequence[Fault], done: Mending | None) -> tuple[Fault, ...]
     could, found = {item.kinds[0] for item in done.tried}, []
     for fault in suspects:
         if (mended := best.get(fault.kind)) is not None:
-            fault = replace(fault, fix=_cure(done.own, mended), evidence="mended on a copy")
+            said = f"{fault.fix} " if fault.kind == "update" else ""  # which says more than the usual loop does
+            fault = replace(fault, fix=said + _cure(done.own, mended), evidence="mended on a copy")
         elif best and fault.kind == "learning rate" and fault.kind in could:  # other rates are all there is to a rate
             fault = replace(fault, certainty=0.3 * fault.certainty)
         if fault.kind in AS_SAID and fault.kind in could and fault.kind not in best and not done.sound:
@@ -281,6 +284,7 @@ def ranked(suspects: Sequence[Fault], done: Mending | None) -> tuple[Fault, ...]
         clearly = (one.trained.held if one.trained.held is not None else one.trained.known) >= CLEARLY
         certainty = ALONE.get(kind, 0.25) * (0.5 if strong or not clearly else 1.0)
         message, where = "The outputs do not come to know the targets.", one.changes[one.kinds.index(kind)].where
+        message = message if not own.by_heart else f"The outputs know held-out examples to {max(own.held or 0, 0):.0%}."
         fault = Fault(kind, where, message, _cure(own, one), "mended on a copy", certainty)
         (found if clearly else hardly).append(weighed(fault, alone=True))
     if own.rate < SCHEDULED and not own.known >= ENOUGH:
@@ -328,4 +332,6 @@ def weighed(fault: Fault, alone: bool = False) -> Fault:
 def _cure(own: Trained, mended: Tried) -> str:
     before = "its loss is no number" if math.isnan(own.known) else f"to {max(own.known, 0):.0%}"
     after = f"after {mended.trained.steps} steps the outputs know the targets to {mended.trained.known:.0%}"
+    if own.by_heart:
+        before, after = f"to {max(own.held or 0, 0):.0%}", f"{after}, of held-out examples to {mended.trained.held:.0%}"
     return f"{' '.join(mended.fixes)} Tried on a copy: {after}; as it is, {before}."

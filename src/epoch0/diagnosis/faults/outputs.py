@@ -58,10 +58,19 @@ def state_as_output(seen: Evidence, reach: Reach) -> Iterator[Fault]:
 
 
 def table_of_examples(seen: Evidence) -> Iterator[Fault]:
-    """A row of all examples meets a column of them, and makes a table."""
-    for name in seen.first.tables[:1]:
+    """A row of all examples meets a column of them, and makes a table; or several outputs meet one target."""
+    for name, outputs in seen.first.tables[:1]:
         message = f"'{name}' of shapes (n,) and (n, 1), n the {seen.call.examples} examples, compares each with each."
-        yield Fault("shapes", "loss", message, SAME_SHAPE, certainty=0.98)
+        fix = SAME_SHAPE
+        if outputs:
+            message = f"'{name}' compares {outputs} outputs of an example with its one target: shapes (n, {outputs}) "
+            message += "and (n, 1)."
+            fix = "Pick the output that the target is of, outputs.gather(1, index), or give the model a single one."
+            wanted = seen.targets
+            if wanted is not None and bool(torch.isin(wanted, torch.arange(outputs, device=wanted.device)).all()):
+                also = "Make the classes one-hot, or use the cross-entropy."
+                yield Fault("labels", "targets", message, also, certainty=0.99)
+        yield Fault("shapes", "loss", message, fix, certainty=0.98)
 
 
 def one_answer_is_best(seen: Evidence, reach: Reach) -> Iterator[Fault]:

@@ -67,6 +67,20 @@ def uphill(seen: Evidence, after: After) -> Iterator[Fault]:
         yield Fault("update", "step", message, fix, certainty=0.97)
 
 
+def renumbered(after: After) -> Iterator[Fault]:
+    """Classes that the loop body numbers anew, otherwise in each batch."""
+    known: dict[int, int] = {}
+    for own, given in (item.classes for item in after.loop):
+        pairs = dict.fromkeys(zip(own, given, strict=True))
+        if sorted(own) == sorted(given) or len(dict(pairs)) < len(pairs):
+            return  # at most in another order; noise, or mixed on purpose
+        for one, as_given in pairs:
+            if known.setdefault(one, as_given) != as_given:
+                message = f"The loss gets class {one} as {known[one]} in one batch, and as {as_given} in a later one."
+                yield Fault("labels", "step", message, "Number the classes once, for all examples.", certainty=0.985)
+                return
+
+
 def penalty(seen: Evidence, after: After) -> Iterator[Fault]:
     """A penalty of the weights, added to the loss in the loop body, that pulls harder than the loss."""
     wanted, left = (after.loop[0].wanted, after.loop[0].left) if after.loop else ({}, {})
@@ -96,7 +110,7 @@ def loop_body(seen: Evidence, after: After) -> Iterator[Fault]:
     if any(item.wanted for item in loop) and all(item.idle for item in loop):
         message = "Whenever the loop body steps, all gradients are zero or cleared."
         fix = "Call zero_grad, backward and step in this order: nothing between backward and step may clear gradients."
-        yield Fault("update", "step", message, fix, certainty=0.84 if all(item.flat for item in loop) else 0.96)
+        yield Fault("update", "step", message, fix, certainty=0.84 if all(item.flat for item in loop) else 0.945)
     if not any(item.moved or item.left for item in loop):
         if all(item.flat for item in loop):
             message = f"In {len(loop)} steps the loss of the loop body has a gradient of exactly zero."
@@ -115,7 +129,7 @@ def loop_body(seen: Evidence, after: After) -> Iterator[Fault]:
     share = max(left, 1e-300) / max(size, 1e-300)
     along = _apart(first.wanted, {n: g / share for n, g in first.left.items()}, both)
     if first.moved and share < CLIPPED and along < 0.05:
-        message = f"The loop body leaves {share:.1e} of the gradient's length, {left:.1e}."
+        message = f"The loop body shortens the gradient to {left:.1g}, {share:.1e} of its length."
         yield Fault("update", "step", message, "Clip gradients to a norm of about 1, not to nothing.", certainty=0.8)
     total = _apart(second.left, {n: first.left[n] + second.wanted[n] for n in both}, both)
     alone = _apart(second.left, second.wanted, both)

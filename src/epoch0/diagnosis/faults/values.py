@@ -203,3 +203,18 @@ def targets_inside(seen: Evidence) -> Iterator[Fault]:
     if any(torch.equal(item, targets) for _, item in given) and len(targets.unique()) > 2 and _foreseen(seen, targets):
         fix = "Move it on by one place: a decoder gets the tokens before the one that it must predict."
         yield Fault("data", "inputs", "One of the inputs is the targets, token by token.", fix, certainty=0.9)
+
+
+def seen_places(seen: Evidence) -> Iterator[Fault]:
+    """Some places of the tokens are scored, and these show their answer: a masked model asked for what it sees."""
+    tokens, targets = seen.call.batch, seen.call.targets
+    if not isinstance(tokens, Tensor) or not isinstance(targets, Tensor) or tokens.shape != targets.shape:
+        return
+    if tokens.is_floating_point() or tokens.dim() != 2 or bool((read := targets != -100).all()) or not bool(read.any()):
+        return
+    mask = tokens[~read].mode().values
+    inside = min(float(read[:, end].double().mean()) for end in (0, -1)) > 0.5  # or it may be padding
+    if inside and torch.equal(tokens[read], targets[read]) and not bool((tokens[read] == mask).any()):
+        message = f"All {int(read.sum())} places that are scored show their answer; the {int((~read).sum())} others, "
+        message += f"most of them {int(mask)}, are left out of the loss."
+        yield Fault("labels", "targets", message, "Set the targets to -100 where nothing is masked.", certainty=0.95)

@@ -446,7 +446,6 @@ def draw_products(found: Found, panels: Any) -> None:
 EPS = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 FEW = 0.03  # shares of networks below are of a few networks
 _DEEP = Sweep(worst, relu((200,) * 5, "he", 1, size=200), {"inputs": (1, 20)}, 20_000, 1, stride=1, block=200)
-_FAILURES = _DEEP.presets(runs=2000)
 _SETTING = "5 layers of width 200, inputs in R^{size}; {runs} networks each"
 _OF_PLANES, _WIDTHS = Spec(depth=1, directions=2000, ranked=False), {"width": (1200, 2400, 4800, 9600)}
 _PLANES = Sweep(plane, _OF_PLANES, _WIDTHS, 1000, 11, stride=1, block=20)
@@ -469,7 +468,7 @@ _MADE = plane_table, plane_claims, draw_planes, _VECTORS
 def _failures(name: str, what: str, both: bool) -> Artifact:
     title = f"How often the norm of a sample is not kept: {what} through five layers"
     args = failure_table, partial(failure_claims, both), partial(draw_failures, both), _SETTING
-    return Artifact(f"arpit-bengio/{name}", title, "", _FAILURES, *args)
+    return Artifact(f"arpit-bengio/{name}", title, "", _DEEP.presets(runs=2000), *args)
 
 
 ARTIFACTS = (

@@ -554,9 +554,8 @@ _WIDE = f"{{data}}; fully connected ReLU, 8 hidden layers of width 100; {_SGD}{{
 _FEW, _MNIST = ([DenseNet((size, *[100] * 8, 10), variance) for variance in (1.0, 2.0)] for size in (64, 784))
 _DENSE = {"quick": named(_DENSE_DIGITS, _FEW, 8), "paper": named(_DENSE_MNIST, _MNIST, 8)}
 _artifact, _of_lengths = partial(Artifact, cost=cost), partial(length_table, "lengths")
-_STEPS = (0, 25, 50, 100, 150, 200, 300, 400, 500, 600)
 _LATER = (0, 500, 1000, 2000, 4000, 6000, 8000, 12_000, 16_000, 20_000)  # 51 epochs
-_ADAM = Spec(data="digits", at=_STEPS, batch_size=32, tested=360, examples=None)
+_ADAM = Spec(data="digits", at=(0, 25, 50, 100, 150, 200, 300, 400, 500, 600), batch_size=32, tested=360, examples=None)
 _LARGE = _ADAM.but(data="cifar10", at=_LATER, batch_size=128, tested=10_000)
 _THREE = {
     "quick": Sweep(regularized, _ADAM, {"network": kinds(SMALL, 0.01, 0.01, 0.003)}, runs=12),

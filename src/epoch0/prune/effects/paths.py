@@ -241,9 +241,6 @@ RULES: dict[str, Callable[[_Call, Kwargs], Any]] = {
 }
 """The rule of each kind of operation that is not simply run on zeros and ones."""
 
-_MOVING = MOVES | {"repeat", "join", "pad", "place", "write", "fill", "choice"}
-_NUMBER_ABOVE = ("__rtruediv__", "__rdiv__", "__rpow__")
-
 
 class PathCalls(Calls):
     """While it is on, every function of a tensor that depends on the input runs by the rule of its kind."""
@@ -258,10 +255,10 @@ class PathCalls(Calls):
         call = _Call(func, name, map_tensors(args, _without_sign), map_tensors(kwargs, _without_sign))
         x: Any = call.args[0] if call.args else None
         rule = RULES.get(known.kind)
-        if own in _NUMBER_ABOVE:
+        if own in ("__rtruediv__", "__rdiv__", "__rpow__"):  # a number above it
             result = _tidied(x + 1.0)
         elif rule is None or (rule is _function and known.zero is None):
-            return _moved(call, known.kind in _MOVING)
+            return _moved(call, known.kind in MOVES | {"repeat", "join", "pad", "place", "write", "fill", "choice"})
         else:
             given = known.given(call.args, call.kwargs)
             if rule in (_attention, _mixing):  # masks hide by what they are

@@ -41,11 +41,6 @@ class Masked(nn.Module):
         return f"{int(self.mask.count_nonzero())} of {self.mask.numel()} kept"
 
 
-_MATRICES = (nn.Linear, nn.Bilinear, _ConvNd, nn.MultiheadAttention, nn.RNNBase, nn.RNNCellBase)
-_LISTS = (nn.ParameterList, nn.ParameterDict)
-_TABLES = (nn.Embedding, nn.EmbeddingBag)
-
-
 @dataclass(frozen=True, eq=False)
 class Place:
     """One attribute of one module that is a weight."""
@@ -102,9 +97,9 @@ def _uncompiled(name: str) -> str:
 def _is_weight(place: Place) -> bool:
     module, name, parameter = place.module, place.attribute, place.parameter
     kind = type(module).__mro__[1] if is_parametrized(module) else type(module)  # a parametrized one has its own class
-    matrix = issubclass(kind, _MATRICES)
-    torchs = kind.__module__.startswith("torch.nn.") and not issubclass(kind, _LISTS)
-    if not matrix and (torchs or issubclass(kind, _TABLES) or "Norm" in kind.__name__):
+    matrix = issubclass(kind, (nn.Linear, nn.Bilinear, _ConvNd, nn.MultiheadAttention, nn.RNNBase, nn.RNNCellBase))
+    torchs = kind.__module__.startswith("torch.nn.") and not issubclass(kind, (nn.ParameterList, nn.ParameterDict))
+    if not matrix and (torchs or issubclass(kind, (nn.Embedding, nn.EmbeddingBag)) or "Norm" in kind.__name__):
         return False
     if not parameter.is_floating_point() or parameter.dim() < 2 or "bias" in name:
         return False
