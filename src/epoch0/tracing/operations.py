@@ -1,13 +1,14 @@
 """The meaning of each torch function: one table for all packages, and how a call is made while it is measured.
 
-An entry has the kind of an operation and its arguments; packages say what they do with a kind. So a new
-operation is one entry here, and a new activation one in :mod:`epoch0.activations`, which this table includes. Dropout
-is the identity and batch norm takes the statistics that were asked for (THEORY section 0).
+An entry has the kind of an operation and its arguments; packages say what they do with a kind. So a new operation is
+one line of operations.txt, and a new activation one in :mod:`epoch0.activations`, which this table includes. Dropout is
+the identity and batch norm takes the statistics that were asked for (THEORY section 0).
 """
 
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch.nn.functional as F
@@ -162,88 +163,13 @@ _enter("activation", "softshrink", "input lambd", zero=True, finds=_softshrink)
 _enter("activation", "prelu", "input weight", zero=True, finds=_prelu)
 _enter("activation", "rrelu", "input lower upper", zero=True, finds=_rrelu)
 _enter("activation", "threshold", "input threshold value", zero=True, jumps=True, finds=_threshold)
-_enter("activation", "tanhshrink atan arctan", zero=True)
-_enter("activation", "hardshrink sign", zero=True, jumps=True)
-_enter("activation", "logsigmoid log_sigmoid cos logit", zero=False)
-_enter("activation", "heaviside", zero=False, jumps=True)
 _enter("extremum", "maximum fmax", "input other", finds=_maximum)
-_enter("extremum", "minimum fmin", "input other")
-_enter("function", "sqrt square expm1 log1p asinh sinh tan", zero=True)
-_enter("function", "pow float_power", "input other=exponent", zero=True)
-_enter("function", "hypot atan2", "input other", zero=True)
-_enter("function", "exp exp2 rsqrt reciprocal log log2 log10 erfc cosh sinc", zero=False)
-_enter("function", "lerp addcmul logaddexp")
-_enter("sum", "add iadd sub isub subtract rsub", "input other")
-_enter("product", "mul imul multiply dot outer", "input other")
-_enter("quotient", "div idiv divide true_divide truediv itruediv", "input other")
-_enter("negation", "neg negative", zero=True)
-_enter("choice", "where", "condition input other", jumps=True)
-_enter("choice", "threshold_backward", "input=grad_output condition=self other=threshold", jumps=True)  # by a mask
-
-_enter("linear", "linear", "input weight bias")
-_enter("linear", "matmul", "input weight=other")
-_enter("linear", "mm bmm", "input weight=mat2")
-_enter("linear", "mv", "weight=input input=vec")
-_enter("linear", "addmm", "bias=input input=mat1 weight=mat2")
-_enter("linear", "baddbmm", "bias=input input=batch1 weight=batch2")
-_enter("linear", "addmv", "bias=input weight=mat input=vec")
-_enter("linear", "einsum tensordot", "")
-_enter("bilinear", "bilinear", "input=input1 other=input2 weight bias")
-_enter("convolution", "conv*d", "input weight bias stride padding dilation groups")
-_enter("convolution", "conv_transpose*d", "input weight bias stride padding output_padding groups dilation")
-_enter("convolution", "convolution", "input weight bias stride padding dilation transposed output_padding groups")
-_enter("recurrent", "lstm gru rnn_tanh rnn_relu lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell")
-_HEADS = "query key value embed_dim_to_check num_heads in_proj_weight in_proj_bias bias_k bias_v add_zero_attn "
-_HEADS += "dropout_p out_proj_weight out_proj_bias training key_padding_mask need_weights attn_mask "
-_HEADS += "use_separate_proj_weight q_proj_weight k_proj_weight v_proj_weight static_k static_v"
-_enter("attention", "multi_head_attention_forward", _HEADS)
-_enter("mixing", "scaled_dot_product_attention", "query key value attn_mask dropout_p is_causal scale enable_gqa")
-
-_enter("norm", "batch_norm", "input running_mean running_var weight bias training momentum eps")
-_enter("norm", "instance_norm", "input running_mean running_var weight bias training=use_input_stats momentum eps")
-_enter("norm", "layer_norm", "input normalized_shape weight bias eps")
-_enter("norm", "rms_norm", "input normalized_shape weight eps")
-_enter("norm", "group_norm", "input num_groups weight bias eps")
-_enter("norm", "local_response_norm")
-_enter("dropout", "dropout dropout*d alpha_dropout", "input p training", zero=True)
-_enter("dropout", "feature_dropout feature_alpha_dropout", "input p training", zero=True)
-_enter("softmax", "softmax softmin log_softmax", zero=False)
-_enter("softmax", "gumbel_softmax", "input=logits", zero=False)
-_enter("average", "avg_pool*d", "input kernel_size stride padding ceil_mode count_include_pad divisor_override")
-_enter("average", "adaptive_avg_pool*d", "input output_size")
-_enter("average", "mean", "input dim keepdim")
-_enter("total", "sum nanmean", "input dim keepdim")
-_enter("total", "cumsum fold index_add scatter_add")
-_enter("spread", "std var norm logsumexp", "input dim keepdim")
-_enter("spread", "lp_pool1d lp_pool2d", "input norm_type kernel_size stride ceil_mode")
-_POOLED = "input kernel_size stride padding dilation ceil_mode return_indices"
-_enter("largest", "max_pool*d max_pool*d_with_indices", _POOLED)
-_enter("largest", "adaptive_max_pool*d", "input output_size return_indices")
-_enter("largest", "amax amin", "input dim keepdim")
-_enter("largest", "max min", "input dim keepdim", of_two=True)
-_enter("other", "fractional_max_pool2d fractional_max_pool3d glu topk sort kthvalue median")
-
-_enter("same", "contiguous clone detach positive pos", zero=True)
-_enter("same", "to float double half bfloat16 type type_as cpu cuda data requires_grad identity alias")
-_enter("reshape", "flatten reshape view squeeze unsqueeze unflatten view_as reshape_as ravel atleast_1d atleast_2d")
-_enter("move", "permute transpose t T mT H mH adjoint movedim moveaxis swapaxes swapdims flip fliplr flipud roll rot90")
-_enter("move", "pixel_shuffle pixel_unshuffle")
-_enter("move", "channel_shuffle", "input groups")
-_enter("select", "getitem select narrow chunk split tensor_split unbind index_select gather take_along_dim diagonal")
-_enter("select", "masked_select")
-_enter("repeat", "expand expand_as repeat tile repeat_interleave broadcast_to broadcast_tensors meshgrid")
-_enter("join", "cat concat concatenate stack hstack vstack dstack")
-_enter("pad", "pad", "input pad mode value")
-_enter("pad", "constant_pad_nd", "input pad value")
-_enter("place", "masked_fill tril triu index_copy scatter unfold as_strided")
-_enter("write", "setitem copy zero index_put")
-_enter("resample", "interpolate upsample", "input size scale_factor mode align_corners")
-_enter("fill", "zeros_like ones_like full_like empty_like rand_like randn_like new_zeros new_ones new_full new_empty")
-_enter("lookup", "embedding embedding_bag")
-_enter("unknown", "nan_to_num normalize", zero=True)
-_enter("unknown", "round ceil floor trunc", zero=True, jumps=True)
-_enter("unknown", "gt lt ge le", jumps=True)
-
+for _line in Path(__file__).with_name("operations.txt").read_text("utf-8").splitlines():
+    if not _line.startswith("#"):
+        _sort, _names, _roles, _facts = (part.strip() for part in f"{_line}|||".split("|")[:4])
+        _zero = {"zero": True, "not zero": False}.get(_facts.partition(",")[0])
+        _more = {"zero": _zero, "jumps": "jumps" in _facts, "of_two": "of two" in _facts}
+        _enter(_sort, _names, (_roles or "input").replace("-", ""), **_more)
 _UNKNOWN = Meaning()
 
 
