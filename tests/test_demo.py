@@ -7,6 +7,7 @@ import math
 import re
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -25,11 +26,13 @@ PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwG
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first network, one epoch, no trials, and a picture that takes no time."""
-    claims = [{"text": "the bounds <hold>", "verdict": "holds", "evidence": "27 settings"}]
+    claim = SimpleNamespace(text="the bounds <hold>", verdict="holds", evidence="27 settings")
+    found = SimpleNamespace(claims=[claim], figure=None)
     monkeypatch.setattr(demo, "CASES", demo.CASES[:1])
     monkeypatch.setattr(demo, "EPOCHS", 1)
     monkeypatch.setattr(demo, "checkup", partial(checkup, trial=False, remedies=False))
-    monkeypatch.setattr(demo, "_figure", lambda workers: {"png": PIXEL, "claims": claims})
+    monkeypatch.setattr(demo, "reproduce", lambda *given, **named: found)
+    monkeypatch.setattr(demo.plots, "png", lambda figure, dpi: base64.b64decode(PIXEL))
 
 
 def test_the_three_networks_are_what_they_are_called() -> None:

@@ -99,23 +99,21 @@ def run(out: Path, workers: int | None = None, echo: Say | None = None) -> dict[
             shown = [{**item, "pictures": report.pictures(item["c"])} for item in both]
             cases.append({"title": case.title, "about": case.about, "done": done, "both": shown})
         say(f"Price & Tanner, Figure 3b ({FIGURE}, quick preset):")
-        figure = _figure(workers)
-        for claim in figure["claims"]:
-            say(f"  {SIGNS.get(claim['verdict'], '·')} {claim['verdict']}: {claim['text']}")
+        found = reproduce(FIGURE, preset="quick", workers=workers)
+        claims = [{"text": c.text, "verdict": c.verdict, "evidence": c.evidence} for c in found.claims]
+        figure = {"png": base64.b64encode(plots.png(found.figure, dpi=160)).decode("ascii"), "claims": claims}
+        for claim in found.claims:
+            say(f"  {SIGNS.get(claim.verdict, '·')} {claim.verdict}: {claim.text}")
         seconds = time.monotonic() - started
         facts = {"cases": cases, "figure": figure, "seconds": seconds, "epochs": EPOCHS, "least": TRAINS}
         embedded = report.embedded_json([item["c"] for shown_case in cases for item in shown_case["both"]])
         page = report.environment().get_template("demo.html.j2").render(**facts, data=embedded)
         path = write_atomic(out / "report.html", page.encode(), "page")
         say(f"Written in {seconds:.0f} s: {path}")
-    claims = {"id": FIGURE, "claims": figure["claims"]}
-    return {"report": str(path), "seconds": seconds, "networks": networks, "figure": claims}
+    return {"report": str(path), "seconds": seconds, "networks": networks, "figure": {"id": FIGURE, "claims": claims}}
 
 
-Digits = tuple[Tensor, Tensor, Tensor, Tensor]
-
-
-def _examine(case: Case, digits: Digits) -> tuple[list[dict[str, Any]], str]:
+def _examine(case: Case, digits: tuple[Tensor, ...]) -> tuple[list[dict[str, Any]], str]:
     """The network as it is and, where training failed with an optimizer, after ``initialize``; what that did."""
     net = case.build()
     before = _judged(case.title, net, digits)
@@ -125,7 +123,7 @@ def _examine(case: Case, digits: Digits) -> tuple[list[dict[str, Any]], str]:
     return [before, _judged(f"{case.title}, initialized", net, digits)], done.summary
 
 
-def _judged(title: str, net: nn.Module, digits: Digits) -> dict[str, Any]:
+def _judged(title: str, net: nn.Module, digits: tuple[Tensor, ...]) -> dict[str, Any]:
     """The checkup first, then training of copies: at the rate it suggests, where that fails at the usual one, too."""
     x, labels, test_x, test_labels = digits
     found = checkup(net, x[:128], labels[:128], seed=SEED, name=title, inputs="128 of the embedded digits")
@@ -155,9 +153,3 @@ def _lines(both: Sequence[Mapping[str, Any]]) -> list[str]:
             word, right = chance(recipe["probability"]), "as said" if recipe["right"] else "not as said"
             lines.append(f"      {NAMES[name]}: {word} to train; {recipe['best']:.0%} of the test digits, {right}")
     return lines
-
-
-def _figure(workers: int | None) -> dict[str, Any]:
-    result = reproduce(FIGURE, preset="quick", workers=workers)
-    claims = [{"text": c.text, "verdict": c.verdict, "evidence": c.evidence} for c in result.claims]
-    return {"png": base64.b64encode(plots.png(result.figure, dpi=160)).decode("ascii"), "claims": claims}

@@ -75,7 +75,10 @@ def test_several_outputs_against_one_target(distance: Any) -> None:
     value = X[:, 10:20].sum(1, keepdim=True)
     with warnings.catch_warnings(action="ignore"):
         looked = found(mlp(ends=4), X, value, distance)
-    assert kinds(looked)[0] == "shapes" and "4 outputs of an example with its one target" in looked.faults[0].message
+    assert (
+        kinds(looked)[0] == "shapes"
+        and "4 outputs of an example, (n, 4), with its one target" in looked.faults[0].message
+    )
     assert not kinds(found(mlp(ends=1), X, value, distance))
     with warnings.catch_warnings(action="ignore"):
         classes = found(mlp(), X, Y[:, None].float(), distance)
@@ -111,4 +114,4 @@ def test_what_is_wrong_with_a_step_stands_beside_what_mended_it() -> None:
         model, X[:100], Y[:100], loss=F.cross_entropy, optimizer=optimizer, step=clipped, data=(X, Y)
     ).faults[0]
     assert first.kind == "update" and "shortens the gradient to 0.0001" in first.message
-    assert first.fix.startswith("Clip gradients to a norm of about 1, not to nothing. Write the usual loop")
+    assert first.fix.startswith("Clip gradients to a norm of about 1, not to nothing. Or: Write the usual loop")

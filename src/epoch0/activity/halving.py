@@ -20,7 +20,6 @@ from epoch0.seeds import generator
 # how many times the departure from the chord seen in a step its halves may have; smooth values have a quarter
 CAUTION = 2.5
 _DEEPEST = 40  # halvings after which a step is left as it is
-_CONFIDENCE = 0.95
 
 
 def missed_at_most(hidden: Tensor, steps: int) -> float:
@@ -31,7 +30,7 @@ def missed_at_most(hidden: Tensor, steps: int) -> float:
     found, hiding, seen = int(hidden.sum()), int((hidden > 0).sum()), int((hidden == 0).sum())
     if len(hidden) == steps:
         return float(found)
-    share = float(special.betaincinv(hiding + 1, seen, _CONFIDENCE)) if seen else 1.0
+    share = float(special.betaincinv(hiding + 1, seen, 0.95)) if seen else 1.0
     return share * steps * max(2.0, found / max(1, hiding))
 
 

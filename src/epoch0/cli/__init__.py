@@ -1,6 +1,10 @@
 """The command line: a thin layer over the library; torch and the rest are imported inside the commands only."""
 
+import os
+import signal
+import traceback
 from collections.abc import Callable
+from types import FrameType
 from typing import Annotated, Any
 
 import typer
@@ -43,5 +47,13 @@ app.add_typer(_group("Results of experiments that ran in several places.", _othe
 app.add_typer(_group("Data sets: what is there, fetch what is not.", *_on_data), name="data")
 
 
+def _interrupted(number: int, frame: FrameType | None) -> None:
+    if any(at.f_code.co_filename.startswith("<frozen importlib") for at, _ in traceback.walk_stack(frame)):
+        os.write(2, b"stopped.\n")
+        os._exit(130)  # half a module would be left to whoever asks for it next
+    signal.default_int_handler(number, frame)
+
+
 def main() -> None:
+    signal.signal(signal.SIGINT, _interrupted)
     app(prog_name="epoch0")

@@ -60,7 +60,7 @@ def checkup(
     seed: Seed = 0,
     html: Annotated[Path | None, Option(help="Also write one self-contained page with pictures.")] = None,
     fix: Annotated[Path | None, Option(help="Write initialized weights to this safetensors file; check again.")] = None,
-    method: Annotated[How, Option(help="With --fix: set by theory, or rescaled until measured.")] = "theory",
+    method: Annotated[How, Option(help="With --fix: scales by theory, or as measured.")] = "theory",
     trial: Trial = None,
     depth: Annotated[int | None, Option(min=0, help="Levels of parts to print under a block; default as fits.")] = None,
     fail_on: Annotated[
@@ -140,8 +140,8 @@ def init(
     model: Model,
     out: Annotated[Path, Option(help="Safetensors file for the weights.")] = Path("weights.safetensors"),
     at: Annotated[str, Option(help="edge-of-chaos, or the gain chi that every layer is to have.")] = "edge-of-chaos",
-    method: Annotated[How, Option(help="theory: fresh weights; measured: those there are, rescaled.")] = "theory",
-    bias_std: Annotated[float | None, Option(help="sigma_b; default 0 for ReLU and its like, else 0.2.")] = None,
+    method: Annotated[How, Option(help="Scales by each layer's law, or as the batch shows.")] = "theory",
+    bias_std: Annotated[float | None, Option(help="sigma_b: 0 by default; gaussian or uniform: 0.2 for tanh.")] = None,
     draw: Annotated[
         Literal["mirrored", "gaussian", "uniform", "orthogonal", "keep"],
         Option(help="What fresh weights are drawn from; keep: rescale those there are."),

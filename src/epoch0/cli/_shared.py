@@ -37,7 +37,9 @@ def guarded(function: Callable[..., None]) -> Callable[..., None]:
             typer.echo(f"error: {problem}", err=True)
             raise typer.Exit(2) from None
         except KeyboardInterrupt:
-            typer.echo("stopped; what was finished is kept, and the same command goes on from there.", err=True)
+            kept = "; what was finished is kept, and the same command goes on from there"
+            goes_on = function.__name__ == "reproduce" or kwargs.get("stream")
+            typer.echo(f"stopped{kept if goes_on else ''}.", err=True)
             raise typer.Exit(130) from None
 
     return command

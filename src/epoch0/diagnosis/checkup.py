@@ -157,7 +157,8 @@ def checkup(
         found = conclude(program, *suspected, left, say)
         seen = {"faults": found.faults, "not_examined": found.not_examined, "program": found.mending}
         several = len(program.optimizers) > 1 and step is not None
-        alone = several or program.untold or (program.lone and not program.blind)  # the loss is known to the body alone
+        meant = program.blind and not (program.reach is not None and math.isinf(program.reach.free))  # by the targets
+        alone = several or program.untold or (program.lone and not meant)  # the loss is known to the body alone
         return assess_program(found, program.optimizers), bool(alone), seen
 
     say("one step of each optimizer", 0.0)

@@ -258,8 +258,9 @@ def assess_program(found: FoundFaults, optimizers: Sequence[Any]) -> dict[str, R
     if found.faults:
         first = found.faults[0]
         chance, cause = min(1 - first.certainty, 1.0 if sound or done is None else UNDECIDED), "fault"
-        words = "learns less than it could" if chance >= 0.5 else "does not learn as it should"
-        words = words if sound else "does not learn as it is"
+        less = chance >= 0.5 if sound else done is not None and done.own.learns
+        words = "does not learn as it should" if sound else "does not learn as it is"
+        words = "learns less than it could" if less else words
         reason = f"{words} ({first.kind}): {first.message} {first.fix}".rstrip(".")
     elif done is not None and sound:
         chance, cause, reason = LEARNS, "learns", f"learns{' slowly' * done.own.slowly} as it is: {text}"

@@ -33,8 +33,6 @@ __all__ += ["exact", "expected_subvector_norm", "fourth_moment_lower_bound", "lo
 __all__ += ["raghu_lower_bound", "raghu_upper_bound", "sparse_maximum", "sparse_minimum", "upper_bound"]
 
 _COLUMNS = ("paper_lower", "lower", "minimum", "exact", "maximum", "upper")
-# exp(-42) = 6e-19: what is left out of the range, on either side
-_NEGLIGIBLE = 42.0
 # From here on Stirling's series is exact to rounding.
 _STIRLING = 100.0
 
@@ -540,7 +538,7 @@ class GrowthLaw:
 
     def _reach(self, rate: float) -> float:
         """How far from its mean the tail of the log growth on the side of ``rate`` is below exp(-42), by Chernoff."""
-        total = _NEGLIGIBLE
+        total = 42.0  # exp(-42) = 6e-19: what is left out of the range, on either side
         for width, times in self._layers.items():
             lowest = _positive_counts(width)[0][0]
             if rate <= -lowest or (lowest > 2 * _STIRLING and rate < -lowest / 2):

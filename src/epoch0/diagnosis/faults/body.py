@@ -225,7 +225,7 @@ class _Reading:
         body, y, count, aims = self.body, self.call.targets, list[int](), list[Any]()
 
         def heard(output: Any, wanted: Any) -> Any:
-            aims.append(wanted)
+            aims.append(mapped(wanted, Tensor.clone))  # which may be filled anew for the next loss
             return body.own(output, wanted)
 
         runs = body.model.register_forward_hook(lambda *_: count.append(1))

@@ -176,9 +176,10 @@ def _targets(program: UserProgram, seen: Evidence) -> str:
         return ""
     deviation, fix = targets.std(0, keepdim=True), "Standardize the targets."
     new = (targets - targets.mean(0, keepdim=True)) / deviation.where(deviation > 0, 1.0)
-    if len(targets.unique()) == 2 and float(targets.min()) == 0:
-        top = float(targets.max())
-        new, fix = targets / top, f"Divide the targets by {top:.4g}."
+    if len(two := targets.unique()) == 2 and (low := float(two[0])) >= 0:
+        top = float(two[1])
+        new, fix = (targets - low) / (top - low), f"Use 0 and 1 instead of {low:g} and {top:g} as targets."
+        fix = fix if low else f"Divide the targets by {top:.4g}."
     program.call = replace(program.call, targets=new)
     return fix
 

@@ -29,6 +29,7 @@ from epoch0.tracing.operations import MOVES, Calls, meaning
 from epoch0.tracing.sizes import dense
 
 DRAW_SMALLER = "Draw smaller weights: epoch0.initialize(model, x=x)."
+SAMPLED = 1000  # examples that are read of data with more
 STEPS = 5  # steps of the user's optimizer that are made on a copy
 CERTAIN = 0.995  # of what is a fact of the program, and no estimate
 
@@ -80,6 +81,7 @@ class Pass:
     # names of modules as they ended, these, and whether what they returned is finite
     ran: list[tuple[str, nn.Module, bool]] = field(default_factory=list)
     flat: dict[str, float] = field(default_factory=dict)  # bounded activations: share of values at their ends
+    steps: dict[str, int] = field(default_factory=dict)  # of what recurrent layers read
     sunk: list[str] = field(default_factory=list)  # layers whose biases alone keep nearly all values below zero
     dropped: list[float] = field(default_factory=list)  # probabilities of dropout, of modules and of functions
     open: bool = True  # whether a ReLU let anything through, or there is none
@@ -244,6 +246,8 @@ class Evidence:
             if not isinstance(module, WEIGHTED):
                 return
             found.sunk += [name] if tensors and _sunk(module, tensors[0].detach()) else []
+            if isinstance(module, nn.RNNBase) and given is not None and given.dim() > 1:
+                found.steps[name] = given.shape[-2 if module.batch_first else 0]
             shares = given is not None and type(behind(given, AFTER)).__name__.startswith("Softmax")
             found.shares += [name] if shares else []
             if found.entered is None and given is not None and given.is_floating_point() and not given.requires_grad:

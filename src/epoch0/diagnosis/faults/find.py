@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, SequentialSam
 
 from epoch0.diagnosis.faults import gradients, outputs, updates, values
 from epoch0.diagnosis.faults.body import as_handed, comes_to_backward
-from epoch0.diagnosis.faults.evidence import CERTAIN, Evidence, Fault, raised, twins
+from epoch0.diagnosis.faults.evidence import CERTAIN, SAMPLED, Evidence, Fault, raised, twins
 from epoch0.diagnosis.faults.mend import Mending, Tell, mend, ranked
 from epoch0.errors import InputError
 from epoch0.tracing.call import LENGTH_FIRST, Call, copied_in_full, exchanged, joined, mapped, parts, same_shapes
@@ -30,8 +30,6 @@ CHECKS: list[Callable[..., Iterator[Fault]]] = [
 """The table of checks: all public functions of these modules, in order.
 
 Each gets what its parameters are called, ``seen`` or an attribute of it, and is not asked where one of them is None."""
-
-MOST = 1000  # examples of the data that are looked at
 
 
 @dataclass(frozen=True)
@@ -244,29 +242,29 @@ def _in_order(data: Any) -> bool:
 
 
 def _known(call: Call, data: Any, turned: bool) -> tuple[tuple[Any, Any] | None, int | None]:
-    """Inputs and targets of up to MOST examples, and the batch size of a loader."""
+    """Inputs and targets of up to SAMPLED examples, and the batch size of a loader."""
     if data is None:
         return None, None
     if isinstance(data, tuple | list) and len(data) == 2:
         tensors = all(isinstance(part, Tensor) for part in data)
         data = _turned(data) if turned and tensors else data
         if tensors or (same_shapes(data[0], call.batch) and same_shapes(data[1], call.targets)):
-            return (joined([data[0]], MOST, True), joined([data[1]], MOST, True)), None
+            return (joined([data[0]], SAMPLED, True), joined([data[1]], SAMPLED, True)), None
     if generator := isfunction(data):
         with suppress(Exception):  # what is no such function is refused below
             data = iter(data())
     if (isinstance(data, Iterator) and not generator) or not isinstance(data, Iterable | Dataset):
         wanted = "a DataLoader, a Dataset, a pair (inputs, targets) or a function that makes an iterator anew"
         raise InputError(f"data={type(data).__name__}; give {wanted}.")
-    if isinstance(data, DataLoader) and _in_order(data) and (count := len(data.sampler)) > MOST:  # type: ignore[arg-type]
-        subset = Subset(data.dataset, torch.linspace(0, count - 1, MOST).long().tolist())  # as sorted as all of them
+    if isinstance(data, DataLoader) and _in_order(data) and (count := len(data.sampler)) > SAMPLED:  # type: ignore[arg-type]
+        subset = Subset(data.dataset, torch.linspace(0, count - 1, SAMPLED).long().tolist())  # as sorted as all of them
         data = DataLoader(subset, getattr(data.batch_sampler, "batch_size", None), collate_fn=data.collate_fn)
     streams = [getattr(item, "generator", None) for item in (data, getattr(data, "sampler", None))]
     with unchanged(call.model), noise_kept(*(stream for stream in streams if isinstance(stream, torch.Generator))):
         pairs = [_turned(pair) if turned else pair for pair in _read(data, call)]
         first = None if _of_examples(data, call) else next((len(t) for _, t in parts(pairs[:1]) if t.dim()), None)
-    many = sum(len(t) for pair in pairs for _, t in parts(pair[1:]) if t.dim()) > 2 * MOST  # of a graph, say
-    inputs, targets = (joined([pair[place] for pair in pairs], MOST, many) for place in (0, 1))
+    many = sum(len(t) for pair in pairs for _, t in parts(pair[1:]) if t.dim()) > 2 * SAMPLED  # of a graph, say
+    inputs, targets = (joined([pair[place] for pair in pairs], SAMPLED, many) for place in (0, 1))
     return (inputs, targets), (data.batch_size if isinstance(data, DataLoader) else None) or first
 
 
@@ -282,7 +280,7 @@ def _read(data: Any, call: Call) -> list[tuple[Any, Any]]:
     single, source = _of_examples(data, call), data
     several = len(call.batch) if isinstance(call.batch, tuple | list) and call.targets is not None else 1
     pairs, count = list[tuple[Any, Any]](), 0
-    some = torch.linspace(0, len(source) - 1, min(MOST, len(source))).long().tolist() if single else ()  # often sorted
+    some = torch.linspace(0, len(source) - 1, min(SAMPLED, len(source))).long().tolist() if single else ()  # in order
     for item in (source[i] for i in some) if single else source:
         if isinstance(item, tuple | list) and len(item) == several + 1 > 2:  # as a TensorDataset has them
             item = (tuple(item[:-1]), item[-1])
@@ -293,7 +291,7 @@ def _read(data: Any, call: Call) -> list[tuple[Any, Any]]:
             break
         pairs.append((item[0], item[1]) if not single else (_alone(item[0]), _alone(item[1])))
         count += 1 if single else next((len(t) for _, t in parts(item) if t.dim()), 1)
-        if count >= MOST:
+        if count >= SAMPLED:
             break
     return pairs
 

@@ -42,7 +42,8 @@ def first_not_finite(seen: Evidence, first: Pass) -> Iterator[Fault]:
                 message = f"The loss is no number for targets of {wrong[0]}, and finite for other classes."
                 yield Fault("labels", "targets", message, "Number the classes from 0.", certainty=0.97)
         low, high = (0.0, 1.0) if out is None else (float(v) for v in out.detach().double().aminmax())
-        if low < 0 or high > 1:
+        shares = isinstance(classes, Tensor) and 0 <= float(classes.min()) <= float(classes.max()) <= 1
+        if (low < 0 or high > 1) and (shares or not (isinstance(classes, Tensor) and classes.is_floating_point())):
             message = f"The loss is no number for outputs between {low:.2g} and {high:.2g}."
             yield Fault("output activation", "outputs", message, "End with a sigmoid or a softmax.", certainty=0.94)
     elif bad := [n for n, g in first.gradients.items() if g is not None and not bool(g.isfinite().all())]:
@@ -90,6 +91,11 @@ def cut_off(seen: Evidence, first: Pass) -> Iterator[Fault]:
         message = f"The recurrent layer reads sequences of one step, so {unused[0]} is never used."
         fix = "Give it the steps of a sequence along one dimension: (batch, steps, features) with batch_first=True."
         name = unused[0].rpartition(".")[0]
+        if (steps := first.steps.get(name, 1)) > 1:
+            message = f"Of {steps} steps only what '{name}' returns at the first is used, before it reads the others."
+            fix = "Use the last step, output[:, -1] with batch_first=True, or the state that it returns."
+            yield Fault("architecture", name, message, fix, certainty=0.95)
+            return
         often = sum(ran == name for ran, _, _ in first.ran) > 1  # a loop gives it one step after another
         yield Fault("shapes", name, message, fix, certainty=0.78 if often else 0.8)
         yield Fault("architecture", name, message, "Pass its state on from each step to the next.", certainty=0.79)
@@ -242,7 +248,7 @@ def inputs_ignored(seen: Evidence, after: After, quiet: tuple[Tensor, Tensor]) -
             return
     ran = {name for name, _, _ in seen.first.ran}
     idle = {name.rpartition(".")[0] for name, _ in seen.model.named_parameters()} - ran
-    for name in sorted(idle)[:1]:
+    for name in sorted(n for n in idle if "self_attn" not in n)[:1]:
         unused = f"The outputs do not change with the inputs, and '{name}' is never called."
         yield Fault("gradient flow", name, unused, "See that what it makes is passed on.", certainty=0.6)
     if tokens and seen.first.open:  # nothing is shut, and yet the words do not matter

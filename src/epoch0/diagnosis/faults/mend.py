@@ -8,8 +8,9 @@ from itertools import combinations
 from typing import Any
 
 from epoch0.diagnosis.faults.changes import CHANGES, Change
-from epoch0.diagnosis.faults.evidence import Evidence, Fault, raised
+from epoch0.diagnosis.faults.evidence import SAMPLED, Evidence, Fault, raised
 from epoch0.diagnosis.faults.program import CLEARLY, ENOUGH, FEW, KNOWS, Trained, UserProgram
+from epoch0.tracing.call import parts
 
 LONG = 20_000  # steps for a program of few examples, whose steps are short
 STEPS, FEWEST = 200, 40  # steps of a trial, and the fewest that are worth making
@@ -89,7 +90,10 @@ class Mending:
         slow = own.steps > STEPS and own.known > RISING and own.known > 1.3 * half
         heard = own.held is None or own.others < BY_HEART[2] or own.held > own.known / 8  # not only by heart
         sooner = _slow(own) and any(item.mends and _sooner(own, item.trained) for item in self.tried)
-        return (own.learns or (slow and heard)) and not (sooner or (own.by_heart and any(i.mends for i in self.tried)))
+        sooner |= own.by_heart and any(item.mends for item in self.tried)  # what holds for others could be learned
+        smaller = max((i.trained.known for i in self.tried if i.changes[0].name == "rate/10"), default=0.0)
+        sooner |= own.slowly and smaller >= own.known + CLEARLY
+        return (own.learns or (slow and heard)) and not sooner
 
     @property
     def mended(self) -> list[Tried]:
@@ -129,8 +133,8 @@ def mend(seen: Evidence, suspects: Sequence[Fault], seconds: float, tell: Tell) 
         sound, slow = Mending(own).sound and not own.idle, _slow(own) or own.by_heart
         short = (own.steps < STEPS or cut) and math.isfinite(own.known) and not (sound or suspects)  # for want of time
         if sound and not (suspects := _standing(own, suspects)) and not slow:
-            faster = [change for change in CHANGES if change.name == "rate*10" and own.slowly]
-            longer = [_try(program, seen, (change,), own, own.steps, 2 * seconds / TRIES) for change in faster]
+            others = [change for change in CHANGES if change.name in ("rate*10", "rate/10") and own.slowly]
+            longer = [_try(program, seen, (change,), own, own.steps, 2 * seconds / TRIES) for change in others]
             return Mending(own, tuple(done for done in longer if done is not None))
         if program.untold and not sound and not math.isnan(own.known):
             fall = f"falls by {max(own.known, 0):.0%} in {own.steps} steps{own.idle}"
@@ -175,8 +179,10 @@ def _own(program: UserProgram, suspects: Sequence[Fault], seconds: float, seen: 
     if not (enough or math.isnan(own.known) or number <= own.steps):
         own = own.then(copied.train(number - own.steps, seconds / 4, seed=1))
         own = replace(own, early=own.early or (number < epochs and not at_once))
-    known, others, least = BY_HEART
-    if own.held is None or own.others < least or not own.known >= known or own.held >= max(others, own.known / 8):
+    known, most, least = BY_HEART
+    words = [t[0].numel() if not t.is_floating_point() else MANY for _, t in parts(program.call.batch) if t.dim()]
+    ids = sum(words) <= 4 and count >= SAMPLED  # of pairs of names a sample tells little of others
+    if ids or own.held is None or own.others < least or not own.known >= known or own.held >= max(most, own.known / 8):
         return own, own.steps < number
     started, little = own.seconds, 1 / 2 if own.others >= MANY else 1 / 8
     while not suspects and own.held is not None and own.held < own.known * little and own.steps < MOST:
@@ -271,8 +277,8 @@ def ranked(suspects: Sequence[Fault], done: Mending | None) -> tuple[Fault, ...]
     could, found = {item.kinds[0] for item in done.tried}, []
     for fault in suspects:
         if (mended := best.get(fault.kind)) is not None:
-            said = f"{fault.fix} " if fault.kind == "update" else ""  # which says more than the usual loop does
-            fault = replace(fault, fix=said + _cure(done.own, mended), evidence="mended on a copy")
+            cure, says_more = _cure(done.own, mended), fault.kind in ("update", "loss")
+            fault = replace(fault, fix=f"{fault.fix} Or: {cure}" if says_more else cure, evidence="mended on a copy")
         elif best and fault.kind == "learning rate" and fault.kind in could:  # other rates are all there is to a rate
             fault = replace(fault, certainty=0.3 * fault.certainty)
         if fault.kind in AS_SAID and fault.kind in could and fault.kind not in best and not done.sound:
@@ -284,11 +290,13 @@ def ranked(suspects: Sequence[Fault], done: Mending | None) -> tuple[Fault, ...]
         clearly = (one.trained.held if one.trained.held is not None else one.trained.known) >= CLEARLY
         certainty = ALONE.get(kind, 0.25) * (0.5 if strong or not clearly else 1.0)
         message, where = "The outputs do not come to know the targets.", one.changes[one.kinds.index(kind)].where
-        message = message if not own.by_heart else f"The outputs know held-out examples to {max(own.held or 0, 0):.0%}."
+        if own.learns:
+            known, of = (own.held, "held-out examples") if own.by_heart else (own.known, "the targets")
+            message = f"In {own.steps} steps the outputs come to know {of} to {max(known or 0, 0):.0%} only."
         fault = Fault(kind, where, message, _cure(own, one), "mended on a copy", certainty)
         (found if clearly else hardly).append(weighed(fault, alone=True))
     if own.rate < SCHEDULED and not own.known >= ENOUGH:
-        message = f"After {own.steps} steps the loop body has the learning rate at {own.rate:.1g} of the optimizer's."
+        message = f"In {own.steps} steps the loop body brings the learning rate down to {own.rate:.1g} times its start."
         fix = "Call scheduler.step() once an epoch if it is made for epochs; see that a warm-up does not stay at 0, "
         fix += "and which way the metric of a plateau goes."
         found.append(Fault("learning rate", "step", message, fix, "trial", 0.9))
@@ -300,7 +308,7 @@ def ranked(suspects: Sequence[Fault], done: Mending | None) -> tuple[Fault, ...]
         message += f"ones, in evaluation mode, to {max(own.known, 0):.0%}."
         fix = "Use each batch norm in one place, with the usual momentum and batches of more examples."
         found.append(Fault("normalization", "model", message, fix, "trial", 0.7))
-    if own.by_heart:
+    if own.by_heart and not best:
         message = f"The outputs come to know the targets of examples in training to {own.known:.0%}, of others to "
         message += f"{own.held:.0%}."
         kinds, kinds_found = {fault.kind for fault in HEART}, {fault.kind for fault in found}

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from contextlib import suppress
 
 import torch
 from torch import Tensor, nn
@@ -24,8 +25,8 @@ def last_activation_hides(reach: Reach) -> Iterator[Fault]:
         return
     if not reach.last.name or not math.isfinite(reach.free):
         return
-    gain = max(reach.constant, reach.through) - reach.free
-    if gain <= 1e-9 + 1e-6 * abs(reach.constant) or (reach.through - reach.free) / gain < GAP:
+    gain = max(reach.constant, reach.through) - reach.least
+    if gain <= 1e-9 + 1e-6 * abs(reach.constant) or (reach.through - reach.least) / gain < GAP:
         return
     little = GAP * abs(reach.constant)
     if reach.through < little and reach.values:
@@ -33,7 +34,7 @@ def last_activation_hides(reach: Reach) -> Iterator[Fault]:
         if shares or float(reach.score(reach.targets.double())) < little:
             return  # the targets are in the range of the outputs, and cost nothing: below that lies no better answer
     name = NAMES.get(reach.last.name, reach.last.name.lower())
-    share = min(1.0, (reach.through - reach.free) / gain)
+    share = min(1.0, (reach.through - reach.least) / gain)
     message = f"Through the {name} at its end the loss can fall to {reach.through:.3g} at best, without it to "
     message += f"{reach.free:.3g}; one answer for all examples has {reach.constant:.3g}."
     if not reach.targets.is_floating_point():
@@ -63,11 +64,9 @@ def table_of_examples(seen: Evidence) -> Iterator[Fault]:
         message = f"'{name}' of shapes (n,) and (n, 1), n the {seen.call.examples} examples, compares each with each."
         fix = SAME_SHAPE
         if outputs:
-            message = f"'{name}' compares {outputs} outputs of an example with its one target: shapes (n, {outputs}) "
-            message += "and (n, 1)."
+            message = f"'{name}' compares {outputs} outputs of an example, (n, {outputs}), with its one target, (n, 1)."
             fix = "Pick the output that the target is of, outputs.gather(1, index), or give the model a single one."
-            wanted = seen.targets
-            if wanted is not None and bool(torch.isin(wanted, torch.arange(outputs, device=wanted.device)).all()):
+            if (t := seen.targets) is not None and bool(torch.isin(t, torch.arange(outputs, device=t.device)).all()):
                 also = "Make the classes one-hot, or use the cross-entropy."
                 yield Fault("labels", "targets", message, also, certainty=0.99)
         yield Fault("shapes", "loss", message, fix, certainty=0.98)
@@ -79,11 +78,11 @@ def one_answer_is_best(seen: Evidence, reach: Reach) -> Iterator[Fault]:
         return
     if reach.constant < reach.free - 0.005 * abs(reach.free):
         return  # the best of all was not found
-    near = reach.constant - reach.free <= ALIKE * (reach.now - reach.free)  # next to what there is to learn at first
-    far = (reach.constant - reach.free) / max(abs(reach.constant), 1e-12) > (10 * ALIKE if near else ALIKE)
+    near = reach.constant - reach.least <= ALIKE * (reach.now - reach.least)  # next to what there is to learn at first
+    far = (reach.constant - reach.least) / max(abs(reach.constant), 1e-12) > (10 * ALIKE if near else ALIKE)
     if far and (seen.reads_targets or not near):
         return
-    numbers = f"One answer for all examples has a loss of {reach.constant:.3g}, the best of all {reach.free:.3g}"
+    numbers = f"One answer for all examples has a loss of {reach.constant:.3g}, the best of all {reach.least:.3g}"
     labels = reach.targets if reach.targets.is_floating_point() else reach.targets[reach.targets >= 0]
     varied = bool((labels != labels[:1]).any())
     classes = not reach.targets.is_floating_point() or one_hot(reach.targets)
@@ -115,11 +114,31 @@ def one_answer_is_best(seen: Evidence, reach: Reach) -> Iterator[Fault]:
         message = f"{numbers}: the loss accepts any large output."
         fix = "The loss expects probabilities: end the model with a softmax, or use a loss of logits."
         yield Fault("output activation", "outputs", message, fix, certainty=0.9)
+    elif varied and (idle := _idle(reach)) is not None:
+        message = f"{numbers}: it does not change with the outputs where the target is {idle:g}."
+        fix = "Give such targets a term of their own, or those that the loss is made for: some take -1 and 1."
+        ones, signs = torch.ones_like(out), False
+        with suppress(Exception):  # a loss of signs is the same with all of them the other way; others refuse them
+            signs = math.isclose(*(float(seen.loss_of(s * out, s * ones)) for s in (1, -1)), rel_tol=1e-6)
+        yield Fault("loss", "loss", message, fix, certainty=0.9 if signs else 0.94)
+        yield Fault("labels", "targets", message, fix, certainty=0.94 if signs else 0.9)
     elif varied and reach.flat < 1:
         size = float(reach.targets.double().square().mean().sqrt())
         message = f"{numbers}: the targets hardly tell the examples apart (root mean square {size:.2g})."
         fix = "Look at the targets: classes as they are, values standardized."
-        yield Fault("labels", "targets", message, fix, certainty=0.8)
+        kind, where = ("labels", "targets") if reach.least == reach.free else ("loss", "loss")
+        yield Fault(kind, where, message, fix, certainty=0.8)
+
+
+def _idle(reach: Reach) -> float | None:
+    """One of two targets, where the loss has no slope, whatever the outputs."""
+    two, z = reach.targets.unique().tolist(), (0.9 * reach.output + 0.05).requires_grad_()
+    with torch.enable_grad():
+        value = reach.score(z)
+    if not reach.values or len(two) != 2 or not value.requires_grad:
+        return None
+    slope = torch.autograd.grad(value, z)[0]
+    return next((value for value in two if not bool(slope[reach.targets == value].any())), None)
 
 
 def _other(seen: Evidence, reach: Reach, targets: Tensor) -> bool:
@@ -187,11 +206,13 @@ def shares_are_not_the_best(reach: Reach) -> Iterator[Fault]:
         yield Fault("output activation", "outputs", message, "End it with log_softmax, not softmax.", certainty=0.9)
 
 
-def classes_read_elsewhere(reach: Reach) -> Iterator[Fault]:
+def classes_read_elsewhere(seen: Evidence, reach: Reach) -> Iterator[Fault]:
     """Classes at several places: right answers cost as much as one answer for all, so they are not read as such."""
     costs = []
     for dim in (1, reach.output.dim() - 1) if reach.output.dim() > 2 else ():
         if (right := reach.right(10.0, dim)) is not None:
+            if _of_one_place(seen, reach, dim):
+                return  # the loss itself has another order: it turns the targets round, say
             end = SOFTMAXES.get(reach.last.name)
             costs.append(float(reach.score(right if end is None else end(right, dim))))
     if costs and min(costs) > max(0.5 * reach.constant, 1.01 * reach.through) > 0:
@@ -199,6 +220,16 @@ def classes_read_elsewhere(reach: Reach) -> Iterator[Fault]:
         message += f"{reach.constant:.3g}: the loss reads the outputs in another order."
         fix = "Move classes to the end before a reshape: outputs.movedim(1, -1).reshape(-1, classes)."
         yield Fault("shapes", "loss", message, fix, certainty=0.93)
+
+
+def _of_one_place(seen: Evidence, reach: Reach, dim: int) -> bool:
+    """Whether a target is compared with the outputs for all classes, along this dimension, of one place."""
+    first = (0,) * reach.targets.dim()
+    other, z = reach.targets.clone(), reach.output.clone().requires_grad_()
+    other[first] = (other[first] + 1) % reach.output.shape[dim]
+    with torch.enable_grad():
+        one, two = (torch.autograd.grad(seen.loss_of(z, targets), z)[0] for targets in (reach.targets, other))
+    return int((one != two).any(dim).sum()) == 1
 
 
 def targets_no_shares(seen: Evidence, reach: Reach) -> Iterator[Fault]:
@@ -223,6 +254,8 @@ def targets_no_shares(seen: Evidence, reach: Reach) -> Iterator[Fault]:
     if reach.last.name != "Sigmoid" and further is not None and float(further) > reach.free + 1e-6 * abs(reach.free):
         return  # it has a floor below zero at finite outputs, as the likelihood of counts has
     message = f"The targets go up to {top:.4g} and the loss, made for probabilities, down to {reach.free:.3g}."
+    if len(values) == 2 and low > 0:
+        yield Fault("labels", "targets", message, f"Use 0 and 1 instead of {low:g} and {top:g}.", certainty=0.96)
     if 2 < len(values) <= 50 and top == len(values) - 1 and reach.output[0].numel() == 1:
         fix = f"Give each of the {len(values)} classes an output, and use the cross-entropy."
         yield Fault("architecture", "outputs", message, fix, certainty=0.95)

@@ -79,6 +79,11 @@ class Reach:
     score: Callable[[Tensor], Tensor]  # the loss of other outputs
 
     @property
+    def least(self) -> float:
+        """The lowest loss: not that of outputs that the loss is not made for, as of probabilities above 1."""
+        return self.through if self.free < 0 <= self.through else self.free
+
+    @property
     def values(self) -> bool:
         """Whether targets are values in the shape of the outputs."""
         return self.targets.is_floating_point() and self.output.shape == self.targets.shape
@@ -135,6 +140,8 @@ def reach(output: Tensor, targets: Any, loss: Callable[[Any, Any], Tensor]) -> R
     starts = [out, 0.5 + 0.1 * noise.reshape(out.shape)]
     free, arg = min((least(score, z) for z in starts), key=lambda found: found[0])
     best = free
+    if last.name == "Softmax" and exact.is_floating_point() and exact.shape == out.shape:  # a loss may want 0 to 1
+        free = min(free, least(lambda z: score(z.sigmoid()), out)[0])
     if last.name:
         inside = (least(lambda z: score(outputs(z)), z) for z in (0.1 * noise, 0.5 + 0.1 * noise))
         best, at = min(inside, key=lambda found: found[0])  # a ReLU that is shut stays so from the first start

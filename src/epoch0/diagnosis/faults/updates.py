@@ -189,7 +189,8 @@ def too_far(seen: Evidence, after: After) -> Iterator[Fault]:
         text = f"five steps leave {died[0]} without a gradient"
     elif worse:
         now = f"{after.after:.3g}" if math.isfinite(after.after) else "no number"
-        text = f"after five steps the loss of the same examples is {now} instead of {after.before:.3g}"
+        was = f" instead of {after.before:.3g}" if math.isfinite(after.before) else ", as before"
+        text = f"after five steps the loss of the same examples is {now}{was}"
     else:
         text = f"a step changes the weights by {large:.0%} of their size"
     targets, big = seen.targets, seen.first.size_in
@@ -207,7 +208,8 @@ def too_far(seen: Evidence, after: After) -> Iterator[Fault]:
         message = f"The loss adds its examples up instead of taking their mean, and {text}."
         yield Fault("loss", "loss", message, "Take the mean over the batch.", certainty=0.9)
     fix = f"Try a rate of {rate / 10:.1g}, or {rate / 100:.1g}."
-    yield Fault("learning rate", "optimizer", f"At a rate of {rate:.2g} {text}.", fix, certainty=0.85)
+    if math.isfinite(after.before):  # what is no number before a step is no matter of the rate
+        yield Fault("learning rate", "optimizer", f"At a rate of {rate:.2g} {text}.", fix, certainty=0.85)
 
 
 def too_short(seen: Evidence, after: After) -> Iterator[Fault]:

@@ -62,6 +62,10 @@ def classes(seen: Evidence, targets: Tensor) -> Iterator[Fault]:
         message = f"All {len(labels)} targets are the same."
         yield Fault("labels", "targets", message, "Look at how the targets are made.", certainty=CERTAIN)
         return
+    usual = float((labels == labels.mode().values).double().mean()) if labels.dim() == 1 and len(labels) else 0.0
+    if len(labels) >= 100 and usual > 0.97:
+        message = f"{usual:.1%} of {len(labels)} targets are {labels.mode().values.item():g}."
+        yield Fault("labels", "targets", message, "See that this is meant; then weigh the others more.", certainty=0.5)
     if targets.is_floating_point() or targets.dim() != 1 or output is None or output.dim() < 2:
         return
     count, top = output.shape[1], int(targets.max())
@@ -107,7 +111,7 @@ def _alike(classes: Tensor) -> float:
 
 
 def ignored_class(seen: Evidence) -> Iterator[Fault]:
-    """A class whose examples the loss does not look at, and that is not the padding."""
+    """A class whose examples the loss does not look at, and that is not the padding; or whose weight is no help."""
     targets, output = seen.call.targets, seen.first.output
     if not isinstance(targets, Tensor) or targets.is_floating_point() or output is None or seen.first.loss is None:
         return
@@ -116,13 +120,16 @@ def ignored_class(seen: Evidence) -> Iterator[Fault]:
         return
     equal = torch.full_like(output, 1 / output.shape[dims[0]], requires_grad=True)  # the model's own may be saturated
     with torch.enable_grad():
-        pulled = torch.autograd.grad(seen.loss_of(equal, targets), equal)[0].abs().amax(dims[0]) > 0
+        pull = torch.autograd.grad(seen.loss_of(equal, targets), equal)[0].abs().amax(dims[0])
+    pulled, counted = pull > 0, list[tuple[int, float, int]]()
     read = torch.ones_like(pulled)  # places that the loss looks at, whatever stands there
     for dim in range(pulled.dim()) if pulled.squeeze().dim() > 1 else ():
         read &= pulled.any([d for d in range(pulled.dim()) if d != dim], keepdim=True)
     for value in targets.unique().tolist():
         same = (targets == value) & read
         share = float(same.double().mean())
+        if value >= 0 and bool(same.any()) and bool((pull[same] < 1.01 * pull[same].min()).all()):  # each alike
+            counted.append((int(same.sum()), float(pull[same].mean()), value))
         if not 0 <= value < output.shape[dims[0]] or share < 0.05 or int(same.sum()) < 8:
             continue
         given = seen.call.batch
@@ -131,6 +138,10 @@ def ignored_class(seen: Evidence) -> Iterator[Fault]:
             message = f"The loss has no slope for class {value}, {share:.0%} of the targets: ignored, or of weight 0."
             fix = "Give padding a number that is no class, such as -100, and each class a weight above 0."
             yield Fault("loss", "loss", message, fix, "step 0", 0.95)
+    (few, weak, rare), (many, strong, usual) = min(counted, default=(0, 0, 0)), max(counted, default=(0, 0, 0))
+    if many > 3 * few > 0 < weak and strong > 2 * weak:
+        message = f"The loss weighs class {usual} ({many} targets) {strong / weak:.2g} times as class {rare} ({few})."
+        yield Fault("loss", "loss", message, "Weigh classes by one over how often they occur.", certainty=0.9)
 
 
 def label_order(seen: Evidence, inputs: Tensor, targets: Tensor) -> Iterator[Fault]:

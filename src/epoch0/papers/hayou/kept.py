@@ -239,11 +239,10 @@ def _resnet_figure(name: str, title: str, place: str, shown: tuple[int, ...], **
     return Artifact(f"hayou/{name}", f"Weights that SNIP keeps of each layer, {title}", place, *args)
 
 
-_MODES = {"activation": ("relu",), "batch_norm": ("train", "eval")}
 _ACTIVATIONS = {"activation": ("relu", "tanh"), "batch_norm": ("train",)}
 ARTIFACTS = (
     _figure("a", "on the edge of chaos", EDGE, 40, edge_claims),
     _figure("b", "in the chaotic phase", CHAOS, 5, chaotic_claims),
-    _resnet_figure("fig2", "ResNet and Stable ResNet", "", (1,), **_MODES),
+    _resnet_figure("fig2", "ResNet and Stable ResNet", "", (1,), activation=("relu",), batch_norm=("train", "eval")),
     _resnet_figure("fig4", "ReLU and tanh", "appendix G", (0, 1, 2), **_ACTIVATIONS),
 )
