@@ -45,6 +45,7 @@ def check_dense(name: str, tensor: Any) -> None:
         why = f"a {type(tensor).__name__} whose values cannot be read ({first_line(problem)[:200]})"
     if why:
         wanted = "a plain tensor that holds values, such as that of to_dense or dequantize"
+        wanted = "what lies in memory; checkup takes such a model with stream=True" if "meta" in why else wanted
         raise InputError(f"{name} is {why}: give {wanted}.")
 
 

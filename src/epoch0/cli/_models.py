@@ -357,7 +357,7 @@ def prune(
         return
     typer.echo(f"{scores.method}; {given.description}")
     when = "" if rounds == 1 else " if all were removed in one round"
-    typer.echo(f"{summary}\ncritical sparsity {critical:.4%}{when}: {critical.layer} is the first layer to vanish")
+    typer.echo(f"{summary}\ncritical sparsity {critical:.4g}{when}: {critical.layer} is the first layer to vanish")
     for note in notes:
         typer.echo(f"note: {note}")
     if summary.dead or summary.effective == 0:

@@ -38,8 +38,7 @@ def guarded(function: Callable[..., None]) -> Callable[..., None]:
             raise typer.Exit(2) from None
         except KeyboardInterrupt:
             kept = "; what was finished is kept, and the same command goes on from there"
-            goes_on = function.__name__ == "reproduce" or kwargs.get("stream")
-            typer.echo(f"stopped{kept if goes_on else ''}.", err=True)
+            typer.echo(f"stopped{kept if function.__name__ == 'reproduce' or kwargs.get('stream') else ''}.", err=True)
             raise typer.Exit(130) from None
 
     return command

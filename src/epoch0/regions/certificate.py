@@ -130,7 +130,7 @@ class Certificate(Shown):
         if self.euler is not None:
             words.append(f"vertices - edges + cells = {self.euler}")
         if self.measure_error is not None:
-            words.append(f"sizes add up to {self.measure_error:.0e}")
+            words.append(f"sizes add up to the whole within {self.measure_error:.0e}")
         if self.distinct is not None:
             words.append("patterns distinct" if self.distinct else "patterns NOT distinct")
         if self.undecided:
