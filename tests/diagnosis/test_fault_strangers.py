@@ -115,3 +115,121 @@ def test_what_is_wrong_with_a_step_stands_beside_what_mended_it() -> None:
     ).faults[0]
     assert first.kind == "update" and "shortens the gradient to 0.0001" in first.message
     assert first.fix.startswith("Clip gradients to a norm of about 1, not to nothing. Or: Write the usual loop")
+
+
+def logs(outputs: Tensor, targets: Tensor) -> Tensor:
+    return -(outputs.gather(1, targets[:, None]) + 1e-7).log().mean()
+
+
+def half_a_bce(outputs: Tensor, targets: Tensor) -> Tensor:
+    return -(targets * (outputs + 1e-7).log()).mean()
+
+
+BITS = (X[:, 10:22] > 0).float()
+
+
+@pytest.mark.parametrize(
+    ("model", "y", "loss", "expected"),
+    [
+        (mlp(nn.Softmax(1)), Y, logs, None),  # of probabilities above 1, which there are none of, it would be negative
+        (mlp(nn.Softmax(1)), Y, F.cross_entropy, "output activation"),
+        (mlp(nn.Sigmoid(), ends=12), BITS, half_a_bce, "loss"),
+        (mlp(nn.Sigmoid(), ends=12), BITS, F.binary_cross_entropy, None),
+        (mlp(ends=12), BITS, F.soft_margin_loss, "labels"),  # for -1 and 1
+        (mlp(ends=12), 2 * BITS - 1, F.soft_margin_loss, None),
+        (mlp(nn.Softmax(1), ends=12), BITS, F.binary_cross_entropy, "output activation"),  # several are on
+        (mlp(ends=12), BITS + 1, F.binary_cross_entropy_with_logits, "labels"),
+        (mlp(ends=2), (X[:, 20] > 3).long(), F.cross_entropy, "labels"),  # hardly any
+    ],
+)
+def test_what_the_loss_makes_of_probabilities_and_targets(
+    model: nn.Module, y: Tensor, loss: Any, expected: Any
+) -> None:
+    assert kinds(found(model, X, y, loss))[:1] == [expected] * bool(expected)
+
+
+@pytest.mark.parametrize("inverse", [True, False])
+def test_weights_of_classes_that_help_those_that_are_many(inverse: bool) -> None:
+    y = (Y == 0).long()
+    counts = torch.bincount(y).float()
+    looked = found(mlp(ends=2), X, y, nn.CrossEntropyLoss(weight=1 / counts if inverse else counts / counts.sum()))
+    assert kinds(looked) == ["loss"] * (not inverse), str(looked)
+
+
+class Read(nn.Module):
+    """A recurrent layer of which one step is used."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__()
+        self.inside, self.end, self.step = nn.GRU(8, 16, batch_first=True), nn.Linear(16, 10), step
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.end(self.inside(x.reshape(-1, 8, 8))[0][:, self.step])
+        return out
+
+
+@pytest.mark.parametrize("step", [0, -1])
+def test_a_recurrent_layer_of_which_the_first_step_is_used(step: int) -> None:
+    looked = found(Read(step), X, Y)
+    assert kinds(looked) == ["architecture"] * (step == 0), str(looked)
+    if step == 0:
+        assert "Of 8 steps only what 'inside' returns at the first is used" in looked.faults[0].message
+
+
+def test_a_loss_that_turns_its_targets_round_reads_them_all_the_same() -> None:
+    words = torch.randint(12, (200, 6), generator=torch.Generator().manual_seed(0))
+    model = nn.Sequential(nn.Embedding(12, 16), nn.Linear(16, 12))
+
+    def turned(outputs: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(outputs.reshape(-1, 12), targets.flip(1).reshape(-1))
+
+    def mixed(outputs: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(outputs.transpose(1, 2).reshape(-1, 12), targets.reshape(-1))
+
+    assert not kinds(found(model, words, words, turned))
+    assert kinds(found(model, words, words, mixed))[:1] == ["shapes"]
+
+
+@pytest.mark.parametrize("filled", [True, False])
+def test_a_label_that_is_filled_anew_for_the_next_loss(filled: bool) -> None:
+    def body(model: nn.Module, optimizer: Any, loss: Any, real: Tensor, made: Tensor) -> None:
+        optimizer.zero_grad()
+        label = torch.ones(len(real), 1)
+        loss(model(real), label).backward()
+        if filled:
+            label.fill_(0.0)
+        loss(model(made), label).backward()
+        optimizer.step()
+
+    looked = found(mlp(ends=1), X, X.flip(0) + 1, F.binary_cross_entropy_with_logits, step=body)
+    assert ("labels" in kinds(looked)) == (not filled), str(looked)
+
+
+@pytest.mark.parametrize("rate", [0.3, 1e-3])
+def test_of_what_learns_slowly_a_rate_that_is_too_large_is_a_fault(rate: float) -> None:
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 10))
+    looked = found(model, X, Y, rate=rate, seconds=60)
+    assert kinds(looked)[:1] == ["learning rate"] * (rate > 0.1), str(looked)
+
+
+def test_pairs_of_names_of_which_a_sample_is_read_are_not_learned_by_heart() -> None:
+    draw = torch.Generator().manual_seed(5)
+    taste, trait = (0.6 * torch.randn(count, 5, generator=draw) for count in (200, 150))
+    user, item = (torch.randint(count, (6000,), generator=draw) for count in (200, 150))
+
+    class Ratings(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.users, self.items = nn.Embedding(200, 50), nn.Embedding(150, 50)
+            for table in (self.users, self.items):
+                nn.init.normal_(table.weight, 0, 0.05)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return (self.users(x[:, 0]) * self.items(x[:, 1])).sum(1)
+
+    torch.manual_seed(0)
+    looked = found(
+        Ratings(), torch.stack([user, item], 1), (taste[user] * trait[item]).sum(1), F.mse_loss, 5e-3, seconds=60
+    )
+    assert not looked.faults, str(looked)

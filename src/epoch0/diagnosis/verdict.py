@@ -32,7 +32,7 @@ A critical ReLU network keeps about 44/depth^2 (1 - c ~ 9 pi^2 / 2 l^2, Hayou Pr
 a healthy one only from depth 200 on, and by an ordered one within a few correlation lengths."""
 
 SLOWLY = 0.62
-"""Share of pairs that a trial orders right from which a network that does not train learns slowly (docs/checkup)."""
+"""Share of pairs that a trial orders right from which a network that fails learns too slowly (docs/checkup)."""
 
 SATURATED = 0.5
 """Share of saturated values from which a layer is called saturated: most of its units answer to nothing any more."""
@@ -388,7 +388,7 @@ def sentence(recipes: Mapping[str, Recipe]) -> str:
     else:
         worst = max((adam, sgd), key=lambda r: r.probability)
         seen = max(min(r.numbers.get("known", 0), r.numbers.get("known seen", 0)) for r in (adam, sgd))
-        text = f"{'learns slowly' if seen >= _odds(SLOWLY) else 'will not train'}: {_short(worst.reason).rstrip('.')}."
+        text = f"{'learns too slowly' if seen >= _odds(SLOWLY) else 'will not train'}: {_short(worst.reason).rstrip('.')}."
     return text[0].upper() + text[1:] if not sure else sure + text
 
 
