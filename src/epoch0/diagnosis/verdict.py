@@ -386,10 +386,10 @@ def sentence(recipes: Mapping[str, Recipe]) -> str:
     elif adam.cause == sgd.cause == "no gradient" and adam.probability <= 0.01:
         return f"Cannot train: {_short(adam.reason)}."
     else:
-        worst = max((adam, sgd), key=lambda r: r.probability)
+        best = max((adam, sgd), key=lambda r: r.probability)
         seen = max(min(r.numbers.get("known", 0), r.numbers.get("known seen", 0)) for r in (adam, sgd))
-        text = f"{'learns too slowly' if seen >= _odds(SLOWLY) else 'will not train'}: {_short(worst.reason).rstrip('.')}."
-    return text[0].upper() + text[1:] if not sure else sure + text
+        text = f"{'learns too slowly' if seen >= _odds(SLOWLY) else 'will not train'}: {_short(best.reason)}"
+    return (sure + text if sure else text[0].upper() + text[1:]).rstrip(".") + "."
 
 
 def _short(reason: str) -> str:
