@@ -117,7 +117,7 @@ def train(
     if group.size > 1 and place.type != group.device.type:
         raise InputError(f"device is {str(device)!r}, but this process trains on {group.device}; pass group.device.")
     used, pair = precision_for(precision, group.device), isinstance(data, tuple) and len(data) == 2
-    source = Pair(*data) if pair and all(isinstance(part, Tensor) for part in data) else data
+    source = Pair(*data) if pair and not any(isinstance(part, tuple | list) for part in data) else data
     per_epoch = _per_epoch(source, batch_size)
     if (steps is None) == (epochs is None):
         raise InputError(f"steps is {steps} and epochs is {epochs}; give exactly one of them.")

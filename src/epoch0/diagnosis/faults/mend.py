@@ -338,8 +338,8 @@ def weighed(fault: Fault, alone: bool = False) -> Fault:
 
 
 def _cure(own: Trained, mended: Tried) -> str:
-    before = "its loss is no number" if math.isnan(own.known) else f"to {max(own.known, 0):.0%}"
+    known = own.held if own.by_heart else own.known
+    before = "its loss is no number" if math.isnan(own.known) else f"to {max(known or 0, 0):.0%} after {own.steps}"
     after = f"after {mended.trained.steps} steps the outputs know the targets to {mended.trained.known:.0%}"
-    if own.by_heart:
-        before, after = f"to {max(own.held or 0, 0):.0%}", f"{after}, of held-out examples to {mended.trained.held:.0%}"
+    after += f", of held-out examples to {mended.trained.held:.0%}" if own.by_heart else ""
     return f"{' '.join(mended.fixes)} Tried on a copy: {after}; as it is, {before}."
