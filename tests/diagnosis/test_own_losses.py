@@ -421,7 +421,7 @@ def test_what_is_known_of_a_network_that_fails_is_said() -> None:
     found = e0.checkup(slow, X[:128], Y[:128], remedies=False)
     numbers = found.recipes["adam"].numbers
     assert not found.trains and min(numbers["known"], numbers["known seen"]) > 0.5
-    assert "earns slowly: " in found.verdict and "ill not train" not in found.verdict
+    assert "earns too slowly: " in found.verdict and "ill not train" not in found.verdict
     assert "slowly" not in e0.checkup(Half(False), X[:128], Y[:128], remedies=False).verdict
 
 

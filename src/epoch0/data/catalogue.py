@@ -49,6 +49,7 @@ class KnownSet:
     what: str  # one line about it
     licence: str  # or the terms it comes under
     format: str  # "idx" (pairs of files: images, labels), "cifar10", "cifar100", or "tree" (image files in folders)
+    extent: tuple[int, ...]  # shape of an image as a network gets it, classes, training and test images
     folders: tuple[str, ...]  # where it may lie under a data folder; fetching writes the first
     train: tuple[KnownFile, ...] = ()
     test: tuple[KnownFile, ...] = ()

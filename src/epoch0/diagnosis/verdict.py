@@ -253,14 +253,14 @@ def assess_program(found: FoundFaults, optimizers: Sequence[Any]) -> dict[str, R
     done = found.mending
     if len(optimizers) != 1 or (done is None and not found.faults):
         return {}
-    sound = done is not None and done.sound
+    sound = done is not None and done.sound and not done.own.by_heart
     text = "" if done is None else f"in {done.own.steps} steps of its own {done.own.summary()}"
     if found.faults:
         first = found.faults[0]
         chance, cause = min(1 - first.certainty, 1.0 if sound or done is None else UNDECIDED), "fault"
         less = chance >= 0.5 if sound else done is not None and done.own.learns
         words = "does not learn as it should" if sound else "does not learn as it is"
-        words = "learns less than it could" if less else words
+        words = "learns by heart" if done and done.own.by_heart else "learns less than it could" if less else words
         reason = f"{words} ({first.kind}): {first.message} {first.fix}".rstrip(".")
     elif done is not None and sound:
         chance, cause, reason = LEARNS, "learns", f"learns{' slowly' * done.own.slowly} as it is: {text}"

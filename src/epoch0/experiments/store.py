@@ -28,13 +28,7 @@ _NETWORK_DISKS = re.compile(
     r"(nfs|smb|cifs|ncpfs|afs|ceph|lustre|gpfs|beegfs|panfs|pvfs|orangefs|glusterfs|9p|virtiofs"
     r"|fuse\.(sshfs|s3fs|rclone|juicefs|glusterfs|ceph))"
 )
-_SCHEMA = f"""
-CREATE TABLE results (
-    key TEXT PRIMARY KEY, function TEXT NOT NULL, seed INTEGER NOT NULL, spec TEXT NOT NULL,
-    result TEXT NOT NULL, arrays TEXT, digest TEXT NOT NULL);
-PRAGMA application_id={_APPLICATION};
-PRAGMA user_version={STORE_VERSION};
-"""
+_SCHEMA = Path(__file__).with_name("schema.sql").read_text("utf-8")
 _LOCK = getattr(fcntl, "F_OFD_SETLK", fcntl.F_SETLK)  # of the open file; elsewhere than on Linux of the process
 _LOCKED = 1 << 40  # a byte of the file that SQLite never locks
 _RESTORE = "restore it from a copy, or move it away and run again"

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from epoch0.curves import Curve, GreatCircle, Line, SemicircularArcs
 from epoch0.data import load
+from epoch0.data.catalogue import SETS
 from epoch0.experiments.experiment import canonical_json
 from epoch0.seeds import generator, numpy_generator
 from epoch0.train import Training, train
@@ -22,14 +23,7 @@ _POINTS = 10**6  # stream of a curve's seed, away from those of networks
 _CHOICE = 2  # stream of a seed
 
 # data set -> shape of an input, classes, training images, test images: the sets need not be there
-EXTENTS: dict[str, tuple[tuple[int, ...], int, int, int]] = {
-    "digits": ((1, 8, 8), 10, 1437, 360),
-    "mnist": ((1, 28, 28), 10, 60_000, 10_000),
-    "cifar10": ((3, 32, 32), 10, 50_000, 10_000),
-    "cifar100": ((3, 32, 32), 100, 50_000, 10_000),
-    "tiny-imagenet": ((3, 64, 64), 200, 100_000, 10_000),
-    "imagenet": ((3, 224, 224), 1000, 1_281_167, 50_000),
-}
+EXTENTS: dict[str, Any] = {name: (known.extent[:-3], *known.extent[-3:]) for name, known in SETS.items()}
 
 
 @dataclass(frozen=True)

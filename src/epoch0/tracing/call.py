@@ -499,6 +499,11 @@ def same_shapes(one: Any, other: Any) -> bool:
     return shapes[0] == shapes[1] != []
 
 
+def drawn(count: int, most: int) -> Tensor:
+    """At most so many of ``count`` examples, in order: at even distances they would meet what alternates."""
+    return torch.randperm(count, generator=torch.Generator().manual_seed(0))[:most].sort().values
+
+
 def joined(batches: list[Any], most: int, evenly: bool = False) -> Any:
     """Batches as one, of at most ``most`` examples, the first; None if they are no tensors, or of different shapes."""
     first = batches[0] if batches else None
@@ -506,7 +511,7 @@ def joined(batches: list[Any], most: int, evenly: bool = False) -> Any:
         fits = first.dim() and all(isinstance(item, Tensor) and item.shape[1:] == first.shape[1:] for item in batches)
         whole = torch.cat(batches) if fits else None
         if evenly and whole is not None and len(whole) > most:  # often sorted by class
-            return whole[torch.linspace(0, len(whole) - 1, most).long()]
+            return whole[drawn(len(whole), most)]
         return whole if whole is None else whole[:most]
     if not isinstance(first, tuple | list | Mapping) or not all(type(batch) is type(first) for batch in batches):
         return None

@@ -30,9 +30,9 @@ class _Met(BaseException):
 class _Backward(Calls):
     """Meets backward, after it was passed over so many times."""
 
-    def __init__(self, over: int) -> None:
+    def __init__(self, over: int, model: nn.Module) -> None:
         super().__init__()
-        self.left = over
+        self.left, self.model = over, model
 
     def call(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
         if name != "backward":
@@ -40,6 +40,8 @@ class _Backward(Calls):
         if self.left == 0:
             raise _Met("backward", args[0])
         self.left -= 1
+        for p in self.model.parameters():  # what comes next may read it
+            p.grad = torch.zeros_like(p) if p.grad is None else p.grad
         return None
 
 
@@ -73,7 +75,7 @@ class _Body:
         if noise is not None:
             same_noise(noise)
         try:
-            with _Backward(over):
+            with _Backward(over, self.model):
                 self.step(stub, self.optimizer, asked if place in ("model", "loss") else self.own, x, y)  # type: ignore[misc]
         except _Met as found:
             if place in ("anything", found.args[0]):
@@ -229,11 +231,11 @@ class _Reading:
             return body.own(output, wanted)
 
         runs = body.model.register_forward_hook(lambda *_: count.append(1))
-        with unchanged(body.model.train()), runs, _Backward(1000), suppress(Exception, _Met):  # of a model held before
+        with unchanged(body.model.train()), runs, _Backward(1000, body.model), suppress(Exception, _Met):
             body.step(body.model, body.optimizer, heard, self.call.batch, y)  # type: ignore[misc]
         alike = [isinstance(t, Tensor) and t.dim() > 0 and bool((t == t.flatten()[0]).all()) for t in (y, *aims)]
         judges = len(aims) > 1 and all(alike[1:]) and not _same(*aims[:2])
-        return len(count) > 1 and (alike[0] or judges)
+        return max(len(count), len(aims)) > 1 and (alike[0] or judges)
 
     def differs(self) -> bool:
         """Whether the usual loss, as none was given, is not the body's: that has no use for targets, or for classes."""

@@ -117,7 +117,7 @@ def _swapped(program: UserProgram, seen: Evidence) -> str:
 def _rate(program: UserProgram, seen: Evidence, factor: float) -> str:
     for group in program.optimizer.param_groups:
         group["lr"] = group["lr"] * factor
-    return f"Set the learning rate to {rate_of(program.optimizer):.1g}."
+    return f"Set the learning rate to {float(f'{rate_of(program.optimizer):.1g}'):g}."
 
 
 def _rate_by_size(program: UserProgram, seen: Evidence) -> str:
@@ -176,9 +176,9 @@ def _targets(program: UserProgram, seen: Evidence) -> str:
         return ""
     deviation, fix = targets.std(0, keepdim=True), "Standardize the targets."
     new = (targets - targets.mean(0, keepdim=True)) / deviation.where(deviation > 0, 1.0)
-    if len(two := targets.unique()) == 2 and (low := float(two[0])) >= 0:
-        top = float(two[1])
-        new, fix = (targets - low) / (top - low), f"Use 0 and 1 instead of {low:g} and {top:g} as targets."
+    two, (low, top) = targets.unique(), (float(end) for end in targets.aminmax())
+    if (len(two) == 2 and low >= 0) or (seen.reach is not None and seen.reach.free == -math.inf):  # for probabilities
+        new, fix = (targets - low) / (top - low), f"Bring the targets to 0 to 1, where they go from {low:g} to {top:g}."
         fix = fix if low else f"Divide the targets by {top:.4g}."
     program.call = replace(program.call, targets=new)
     return fix

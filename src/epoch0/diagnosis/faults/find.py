@@ -15,7 +15,7 @@ from epoch0.diagnosis.faults.body import as_handed, comes_to_backward
 from epoch0.diagnosis.faults.evidence import CERTAIN, SAMPLED, Evidence, Fault, raised, twins
 from epoch0.diagnosis.faults.mend import Mending, Tell, mend, ranked
 from epoch0.errors import InputError
-from epoch0.tracing.call import LENGTH_FIRST, Call, copied_in_full, exchanged, joined, mapped, parts, same_shapes
+from epoch0.tracing.call import LENGTH_FIRST, Call, copied_in_full, drawn, exchanged, joined, mapped, parts, same_shapes
 from epoch0.tracing.guard import HALF, noise_kept, unchanged
 from epoch0.tracing.loss import scalar_loss
 
@@ -257,7 +257,7 @@ def _known(call: Call, data: Any, turned: bool) -> tuple[tuple[Any, Any] | None,
         wanted = "a DataLoader, a Dataset, a pair (inputs, targets) or a function that makes an iterator anew"
         raise InputError(f"data={type(data).__name__}; give {wanted}.")
     if isinstance(data, DataLoader) and _in_order(data) and (count := len(data.sampler)) > SAMPLED:  # type: ignore[arg-type]
-        subset = Subset(data.dataset, torch.linspace(0, count - 1, SAMPLED).long().tolist())  # as sorted as all of them
+        subset = Subset(data.dataset, drawn(count, SAMPLED).tolist())  # as sorted as all of them
         data = DataLoader(subset, getattr(data.batch_sampler, "batch_size", None), collate_fn=data.collate_fn)
     streams = [getattr(item, "generator", None) for item in (data, getattr(data, "sampler", None))]
     with unchanged(call.model), noise_kept(*(stream for stream in streams if isinstance(stream, torch.Generator))):
@@ -280,7 +280,7 @@ def _read(data: Any, call: Call) -> list[tuple[Any, Any]]:
     single, source = _of_examples(data, call), data
     several = len(call.batch) if isinstance(call.batch, tuple | list) and call.targets is not None else 1
     pairs, count = list[tuple[Any, Any]](), 0
-    some = torch.linspace(0, len(source) - 1, min(SAMPLED, len(source))).long().tolist() if single else ()  # in order
+    some = drawn(len(source), SAMPLED).tolist() if single else ()  # often sorted
     for item in (source[i] for i in some) if single else source:
         if isinstance(item, tuple | list) and len(item) == several + 1 > 2:  # as a TensorDataset has them
             item = (tuple(item[:-1]), item[-1])

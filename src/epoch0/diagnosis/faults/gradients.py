@@ -125,7 +125,7 @@ def cut_off(seen: Evidence, first: Pass) -> Iterator[Fault]:
             yield Fault("shapes", "model", message, fix, certainty=0.955)
             break
         if name in STEPS:
-            fix = f"Use tanh or ReLU in the place of {name.lower()}, which has no slope."
+            fix = f"Use tanh or ReLU in the place of {name.lower()}, which has no slope, or leave it out."
             yield Fault("hidden activation", "model", message, fix, certainty=0.89)
             break
     yield Fault(kind, stuck[0], message, fix, certainty=0.9)

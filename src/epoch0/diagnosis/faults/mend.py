@@ -27,6 +27,7 @@ SOONER = (0.75, 0.2)
 UNREFUTED = ("labels", "loss", "data", "output activation")  # by a loss that falls where it reads no targets
 SLOWING = ("output activation", "hidden activation", "data", "input scale", "initialization")
 AS_SAID = ("learning rate", "initialization", "input scale", "target scale")  # the change tried is the advice itself
+KEPT = ("update", "loss", "optimizer")  # kinds whose fix says more than what was tried
 INSIDE = ("outputs", "targets", "loss")  # what cannot be changed where the model computes its own loss
 
 # Certainty of a change that repairs a program without suspected faults, by its kind; others .25.
@@ -45,7 +46,6 @@ HEART = (
     Fault("architecture", "model", "", REACHES_OUTPUTS, "trial", 0.35),
 )
 HARDLY = 0.1  # certainty of a change that helps a little, beside faults that were seen
-# Messages where it learns nothing and no change repairs it, or only slightly.
 TERMS = "Look at the terms of the loss, one against the other, and at what it is an average of."
 LARGE_ENOUGH = "See that the targets can be predicted from the inputs, and that the network is large enough."
 UNEXPLAINED = (
@@ -277,8 +277,8 @@ def ranked(suspects: Sequence[Fault], done: Mending | None) -> tuple[Fault, ...]
     could, found = {item.kinds[0] for item in done.tried}, []
     for fault in suspects:
         if (mended := best.get(fault.kind)) is not None:
-            cure, says_more = _cure(done.own, mended), fault.kind in ("update", "loss")
-            fault = replace(fault, fix=f"{fault.fix} Or: {cure}" if says_more else cure, evidence="mended on a copy")
+            cure, more = _cure(done.own, mended), fault.kind in KEPT and fault.fix not in mended.fixes
+            fault = replace(fault, fix=f"{fault.fix} Or: {cure}" if more else cure, evidence="mended on a copy")
         elif best and fault.kind == "learning rate" and fault.kind in could:  # other rates are all there is to a rate
             fault = replace(fault, certainty=0.3 * fault.certainty)
         if fault.kind in AS_SAID and fault.kind in could and fault.kind not in best and not done.sound:

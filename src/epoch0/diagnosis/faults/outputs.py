@@ -26,7 +26,7 @@ def last_activation_hides(reach: Reach) -> Iterator[Fault]:
     if not reach.last.name or not math.isfinite(reach.free):
         return
     gain = max(reach.constant, reach.through) - reach.least
-    if gain <= 1e-9 + 1e-6 * abs(reach.constant) or (reach.through - reach.least) / gain < GAP:
+    if gain <= 1e-9 + 1e-3 * abs(reach.constant) or (reach.through - reach.least) / gain < GAP:
         return
     little = GAP * abs(reach.constant)
     if reach.through < little and reach.values:
@@ -37,7 +37,8 @@ def last_activation_hides(reach: Reach) -> Iterator[Fault]:
     share = min(1.0, (reach.through - reach.least) / gain)
     message = f"Through the {name} at its end the loss can fall to {reach.through:.3g} at best, without it to "
     message += f"{reach.free:.3g}; one answer for all examples has {reach.constant:.3g}."
-    if not reach.targets.is_floating_point():
+    inside = name == "sigmoid" and 0 <= float(reach.targets.min()) <= float(reach.targets.max()) <= 1
+    if inside or not reach.targets.is_floating_point():
         fix = f"The loss takes logits: leave the {name} out."
     elif reach.last.name == "Softmax" and not one_hot(reach.targets):
         fix = "The targets of an example do not add up to 1: use a sigmoid for each, or no activation for values."
@@ -219,6 +220,7 @@ def classes_read_elsewhere(seen: Evidence, reach: Reach) -> Iterator[Fault]:
         message = f"Right answers at all places have a loss of {min(costs):.3g}, one answer for all has "
         message += f"{reach.constant:.3g}: the loss reads the outputs in another order."
         fix = "Move classes to the end before a reshape: outputs.movedim(1, -1).reshape(-1, classes)."
+        fix = fix if reach.right(1.0) is not None else "Turn them, outputs.transpose(1, 2), and do not reshape them."
         yield Fault("shapes", "loss", message, fix, certainty=0.93)
 
 

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from epoch0.tracing.call import drawn
+
 ROWS = 64  # examples whose targets are used
 ROUNDS, STEPS = 4, 80  # a loss is minimized over outputs in rounds of STEPS steps of Adam, until a round gains little
 
@@ -111,7 +113,7 @@ def reach(output: Tensor, targets: Any, loss: Callable[[Any, Any], Tensor]) -> R
     count = min(ROWS, len(output), max(4, 20_000 // max(1, output[0].numel())))
     if output[:count].numel() > 100_000:
         return None
-    rows = torch.linspace(0, len(output) - 1, count).long().to(output.device)
+    rows = drawn(len(output), count).to(output.device)
     wanted, out, last = targets[rows], output.detach()[rows].double(), last_activation(output)
     exact = wanted.double() if wanted.is_floating_point() else wanted
 

@@ -53,9 +53,9 @@ def coverage(seen: Evidence) -> Iterator[Fault]:
     rates = [max(float(g["lr"]), float(g.get("initial_lr", 0))) for o in seen.optimizers for g in o.param_groups]
     if rates and max(rates) == 0:
         yield Fault("learning rate", "optimizer", "The learning rate is 0.", "Give a rate above 0.", certainty=CERTAIN)
-    if (momentum := max([g.get("momentum") or 0 for o in seen.optimizers for g in o.param_groups], default=0)) >= 1:
-        text = f"With a momentum of {momentum:g} each step is as long as the one before and longer: 0.9 is usual."
-        yield Fault("optimizer", "optimizer", text, "Set the momentum to 0.9.", certainty=CERTAIN)
+    if (momentum := max([g.get("momentum") or 0 for o in seen.optimizers for g in o.param_groups], default=0)) > 0.99:
+        text = f"With a momentum of {momentum:g} a step is nearly as long as the one before, or longer: 0.9 is usual."
+        yield Fault("optimizer", "optimizer", text, "Set it to 0.9.", certainty=CERTAIN if momentum >= 1 else 0.7)
 
 
 def uphill(seen: Evidence, after: After) -> Iterator[Fault]:
@@ -109,7 +109,7 @@ def loop_body(seen: Evidence, after: After) -> Iterator[Fault]:
         yield Fault("update", "step", "The loop body runs the model in evaluation mode.", fix, certainty=0.7)
     if any(item.wanted for item in loop) and all(item.idle for item in loop):
         message = "Whenever the loop body steps, all gradients are zero or cleared."
-        fix = "Call zero_grad, backward and step in this order: nothing between backward and step may clear gradients."
+        fix = "Call backward of the loss itself, not of a copy of its value, and clear no gradients before the step."
         yield Fault("update", "step", message, fix, certainty=0.84 if all(item.flat for item in loop) else 0.945)
     if not any(item.moved or item.left for item in loop):
         if all(item.flat for item in loop):

@@ -49,7 +49,7 @@ def input_scale(seen: Evidence) -> Iterator[Fault]:
         yield from (Fault(kind, "inputs", message, fix, "step 0", 0.4 - 0.1 * i) for i, kind in enumerate(kinds))
     if len(spread := deviation[alive]) > 1 and float(spread.max()) > 1000 * float(spread.min()):
         message = f"The deviations of the inputs go from {float(spread.min()):.2g} to {float(spread.max()):.2g}."
-        yield Fault("normalization", "inputs", message, "Or begin with a batch norm.", "step 0", sure - 0.05)
+        yield Fault("normalization", "inputs", message, "Begin with a batch norm.", "step 0", sure - 0.05)
 
 
 def classes(seen: Evidence, targets: Tensor) -> Iterator[Fault]:
