@@ -40,8 +40,6 @@ TRAINS = 0.8  # share of the test digits from which training counts as a success
 FIGURE = "price-tanner/fig3b"
 SEED = 0
 
-Say = Callable[[str], Any]
-
 
 @dataclass(frozen=True)
 class Case:
@@ -73,7 +71,7 @@ CASES = (
 )
 
 
-def run(out: Path, workers: int | None = None, echo: Say | None = None) -> dict[str, Any]:
+def run(out: Path, workers: int | None = None, echo: Callable[[str], Any] | None = None) -> dict[str, Any]:
     """Run the demo and write ``report.html`` into a folder.
 
     >>> run(Path("demo-out"))["networks"][0]["recipes"]["adam"]["right"]         # doctest: +SKIP
@@ -82,7 +80,7 @@ def run(out: Path, workers: int | None = None, echo: Say | None = None) -> dict[
     ``workers`` processes make the figure, by default as many as there are cores; ``echo`` is given each line of the
     summary as soon as it is known, which comes back as plain data.
     """
-    say: Say = echo or (lambda line: None)
+    say = echo or (lambda line: None)
     started = time.monotonic()
     Engine(workers=workers)  # starts nothing: a wrong number is an error before anything runs
     with made(out):

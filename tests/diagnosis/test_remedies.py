@@ -112,3 +112,24 @@ def test_advice_is_one_sentence_for_each_thing_to_do() -> None:
     failed = list(advice(pair(0.02, 0.01, "no gradient"), [not_helped]))
     assert len(failed) == 1 and "tried on a copy did not help" in failed[0]
     assert list(advice(pair(0.02, 0.01), [])) == []
+
+
+@pytest.mark.parametrize("share", [0.8, 0.0])
+def test_dropout_is_left_out_where_the_weights_are_not_the_reason(share: float) -> None:
+    """Eight ReLU layers of He weights with dropout of most: no other weights mend it."""
+    torch.manual_seed(0)
+    x = torch.randn(96, 16, generator=generator(1))
+    layers = [m for _ in range(8) for m in (nn.Linear(16, 16), nn.ReLU(), nn.Dropout(share))]
+    net = nn.Sequential(*layers, nn.Linear(16, 4))
+    for module in net:
+        if isinstance(module, nn.Linear):
+            nn.init.kaiming_normal_(module.weight)
+    kept = [module.p for module in net if isinstance(module, nn.Dropout)]
+    found = e0.checkup(net, x, x[:, :4].argmax(1), trial=False, remedies=True)
+    told = [remedy for remedy in found.remedies if remedy.change == "Leave dropout out"]
+    assert kept == [module.p for module in net if isinstance(module, nn.Dropout)]
+    if share:
+        assert not found.trains and told and told[0].helps and "Leave dropout out: tried on a copy" in found.advice[0]
+        assert "are too large" not in found.verdict  # the loss is, by what is left out
+    else:
+        assert not told

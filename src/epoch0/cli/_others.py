@@ -228,11 +228,8 @@ def eoc(
             if names and len(names) == 1:
                 raise
             rows.append({"activation": rule.name, **given, "q": None, "density": density, "note": str(problem)})
-    if as_json:
-        print_json(rows)
-        return
-    print_rows([_cells(row) for row in rows], False)
-    for row in rows:
+    print_json(rows) if as_json else print_rows([_cells(row) for row in rows], False)
+    for row in () if as_json else rows:
         if row["note"]:
             typer.echo(f"{row['activation']}: {row['note'].removeprefix(row['activation'] + ' ')}")
 
@@ -286,7 +283,7 @@ def kernel(
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
-    """Kernels of infinitely wide networks on a data set: NNGP and NTK, with what they say about training."""
+    """Kernels of infinitely wide networks on a data set: NNGP and NTK, and how far their values spread."""
     from epoch0 import data
     from epoch0.models import load_activation
     from epoch0.theory import mean_field

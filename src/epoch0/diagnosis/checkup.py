@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from epoch0 import prune
 from epoch0.arguments import BatchNorm, Directions, Positive, Seed, Sparsity, checked
 from epoch0.diagnosis.faults import Evidence, apart, conclude, evidence, suspects
+from epoch0.diagnosis.faults.changes import undropped
 from epoch0.diagnosis.faults.mend import Tell, certain
 from epoch0.diagnosis.result import Checkup, LayerCheckup, LayerOutlook, PruningForecast, Remedy
 from epoch0.diagnosis.rows import measured, to_blame
@@ -314,10 +315,13 @@ def try_remedies(
     """Change copies of the model, and assess each as the model was."""
     start = max(recipe.probability for recipe in recipes.values())
     found: list[Remedy] = []
-    for change, method in WAYS.items():
+    for change, method in (WAYS | {"Leave dropout out": ""}).items():
         try:
             one = dataclasses.replace(call, model=copy.deepcopy(call.model))
-            initialize(one.model, x=call.batch, forward=call.forward, method=method, seed=seed)
+            if method:
+                initialize(one.model, x=call.batch, forward=call.forward, method=method, seed=seed)
+            elif not undropped(one.model):
+                continue
             first = steps(one, seed)
             with tape(one, batch_norm=batch_norm) as record:
                 signs = measured(record, 2, seed).signs
@@ -343,7 +347,8 @@ def advice(recipes: Mapping[str, Recipe], tried: Sequence[Remedy]) -> Iterator[s
         chances = f"{item.after:.0%} instead of {item.before:.0%}"
         yield f"{item.change}: tried on a copy, its chance to train is {chances}. {item.verdict}"
     if tried and not helped:
-        yield f"Other weights do not mend it: {', '.join(r.change for r in tried)} tried on a copy did not help."
+        both, names = " and no dropout" * (len(tried) > len(WAYS)), ", ".join(r.change for r in tried)
+        yield f"Other weights{both} do not mend it: {names} tried on a copy did not help."
 
 
 def _same(call: Call) -> str:
@@ -359,8 +364,7 @@ def _same(call: Call) -> str:
 
 
 BATCH_NORM = {
-    "train": "Batch norm was measured as training sees it, with the statistics of this batch; its running statistics "
-    "are untouched.",
+    "train": "Batch norm was measured with this batch's statistics, as in training; its running ones are untouched.",
     "eval": "Batch norm was measured with its running statistics, as in evaluation; training sees other gains.",
 }
 
@@ -374,10 +378,8 @@ def notes_of(measured: Gain, rows: Sequence[LayerCheckup], more: Sequence[str]) 
     text = f"Each gain is the mean over {over}, ± its standard error; gradient norms start from {start}"
     notes.append(f"{text}. The model was given back unchanged.")
     if pooled := [f"{row.name} (over {row.averaged:g} places)" for row in rows if row.averaged > 1]:
-        notes.append(
-            f"Average pooling in {', '.join(pooled)} is left out of the assessment: it divides the gain by the places "
-            "once, whatever the weights, and the gradients of shared weights add up over the places again."
-        )
+        text = f"Average pooling in {', '.join(pooled)} is left out of the assessment: it divides gains by the places "
+        notes.append(f"{text}once, whatever the weights, and gradients of shared weights add up over the places again.")
     known = [layer for layer in measured.layers if layer.predicted is not None]
     off = [layer for layer in known if "than predicted" in layer.agreement]
     if known and not off:

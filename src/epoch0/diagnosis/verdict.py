@@ -337,8 +337,8 @@ def _failure(step: StepEffect, signs: Signs, runs: Sequence[Run], constant: floa
     if signs.target_size > 30 * max(signs.output_size, 1.0):
         sizes = f"the targets are of size {number(signs.target_size)}, the outputs of {number(signs.output_size)}"
         return "size", f"{sizes}: standardize the targets{seen}"
-    constant = signs.constant_loss  # of a sum over the examples of the step, where the loss is one
-    if constant is not None and constant > 0 and step.loss > 20 * constant:
+    constant, large = signs.constant_loss, signs.output_size > (signs.target_size or 2.0)  # else dropout makes it
+    if large and constant and 0 < 20 * constant < step.loss:
         text = f"the first loss is {number(step.loss)}, {number(step.loss / constant)} times that of a constant answer"
         return "size", f"{text}: the outputs, of size {number(signs.output_size)}, are too large{seen}"
     if signs.input_size < 0.05 or signs.input_size > 30:

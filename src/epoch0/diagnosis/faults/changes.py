@@ -279,14 +279,20 @@ def _normed(program: UserProgram, seen: Evidence) -> str:
     return "Put a batch norm behind each hidden layer."
 
 
-def _free(program: UserProgram, seen: Evidence) -> str:
-    found = [m for m in program.call.model.modules() if isinstance(m, nn.modules.dropout._DropoutNd) and m.p > 0]
-    decayed = [g for g in program.optimizer.param_groups if g.get("weight_decay")]
+def undropped(model: nn.Module) -> bool:
+    """Leave dropout out; whether there was any."""
+    found = [m for m in model.modules() if isinstance(m, nn.modules.dropout._DropoutNd) and m.p > 0]
     for module in found:
         module.p = 0.0
+    return bool(found)
+
+
+def _free(program: UserProgram, seen: Evidence) -> str:
+    found = undropped(program.call.model)
+    decayed = [g for g in program.optimizer.param_groups if g.get("weight_decay")]
     for group in decayed:
         group["weight_decay"] = 0.0
-    parts = ["dropout"] * bool(found) + ["weight decay"] * bool(decayed)
+    parts = ["dropout"] * found + ["weight decay"] * bool(decayed)
     return f"Leave {' and '.join(parts)} out." if parts else ""
 
 

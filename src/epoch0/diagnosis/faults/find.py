@@ -96,9 +96,8 @@ def evidence(
                 raise InputError(f"{text}; of the former the model raises {raised(error)}") from error
     if known is not None:
         inputs, wanted, other = _finite(*known, loss)
-        floats = isinstance(targets, Tensor) and targets.is_floating_point()
-        if step is not None and isinstance(wanted, Tensor) and floats:  # its loop makes floats of them
-            wanted = wanted.to(targets.dtype)
+        if step is not None and all(isinstance(t, Tensor) for t in (wanted, targets)) and targets.is_floating_point():
+            wanted = wanted.to(targets.dtype)  # its loop makes floats of them
         known, lost = (inputs, wanted), other or lost
     if optimizer is not None and len(optimizers) > 1 and (one := _joined(model, optimizers)) is not None:
         idle, own = [torch.optim.SGD([nn.Parameter(torch.zeros(()))], 0.0)] * (len(optimizers) - 1), step

@@ -312,9 +312,7 @@ def ranked(suspects: Sequence[Fault], done: Mending | None) -> tuple[Fault, ...]
         message = f"The outputs come to know the targets of examples in training to {own.known:.0%}, of others to "
         message += f"{own.held:.0%}."
         kinds, kinds_found = {fault.kind for fault in HEART}, {fault.kind for fault in found}
-        found = [  # it agrees with what was seen before
-            replace(fault, certainty=max(fault.certainty, 0.6)) if fault.kind in kinds else fault for fault in found
-        ]
+        found = [replace(f, certainty=max(f.certainty, 0.6)) if f.kind in kinds else f for f in found]
         found += [replace(fault, message=message) for fault in HEART if fault.kind not in kinds_found]
     if found and not done.sound:
         found += [replace(fault, certainty=min(fault.certainty, HARDLY)) for fault in hardly]
