@@ -313,3 +313,11 @@ def test_a_recipe_says_how_sure_it_is() -> None:
     assert "cosine 0.80, 0.60 on examples it has not seen" in found.reason
     alone = assess(replace(step(), held=None, second_held=None), signs(), None)
     assert "has not seen" not in alone.reason
+
+
+@pytest.mark.parametrize(
+    ("drop", "words"), [(0.97, "these examples, and little that"), (0.3, "too slowly or not what")]
+)
+def test_what_is_learned_of_the_examples_alone_is_not_called_slow(drop: float, words: str) -> None:
+    learned = assess(lost("adam", alignment=0.5), signs(), trial_of(run("adam", known=0.5, known_seen=0.5, drop=drop)))
+    assert not learned.trains and learned.reason.startswith(f"it learns {words} holds for other examples (in 60 steps")

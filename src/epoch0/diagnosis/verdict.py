@@ -362,10 +362,10 @@ def _failure(step: StepEffect, signs: Signs, runs: Sequence[Run], constant: floa
     if (cosine := max(step.alignment, step.second)) < 0.3:
         text = f"a step moves the outputs of all examples alike (cosine {cosine:.2f} with what the loss wants)"
         return "blind", f"{text}{seen}"
-    if runs and max(run.drop for run in runs) <= 0:
-        below = " below that of one answer for all" * bool(constant)
-        return "slow", f"at no rate tried its loss falls{below}{seen}"
-    return "slow", f"it learns too slowly or not what holds for other examples{seen}"
+    if (most := max((run.drop for run in runs), default=0.5)) <= 0:
+        return "slow", f"at no rate tried its loss falls{' below that of one answer for all' * bool(constant)}{seen}"
+    words = "these examples, and little that" if most > 0.9 else "too slowly or not what"
+    return "slow", f"it learns {words} holds for other examples{seen}"
 
 
 def sentence(recipes: Mapping[str, Recipe]) -> str:
