@@ -140,6 +140,8 @@ BITS = (X[:, 10:22] > 0).float()
         (mlp(nn.Softmax(1), ends=12), BITS, F.binary_cross_entropy, "output activation"),  # several are on
         (mlp(ends=12), BITS + 1, F.binary_cross_entropy_with_logits, "labels"),
         (mlp(ends=2), (X[:, 20] > 3).long(), F.cross_entropy, "labels"),  # hardly any
+        (mlp(ends=1), X[:, 10:11], lambda o, t: (o - t).mean() ** 2, "loss"),  # all that is compared are means
+        (mlp(nn.Sigmoid(), ends=12), BITS, lambda o, t: F.mse_loss(o + (o.round() - o).detach(), t), None),
     ],
 )
 def test_what_the_loss_makes_of_probabilities_and_targets(
@@ -186,7 +188,11 @@ def test_a_loss_that_turns_its_targets_round_reads_them_all_the_same() -> None:
     def mixed(outputs: Tensor, targets: Tensor) -> Tensor:
         return F.cross_entropy(outputs.transpose(1, 2).reshape(-1, 12), targets.reshape(-1))
 
+    def across(outputs: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(outputs.reshape(-1, 12), targets.t().reshape(-1))
+
     assert not kinds(found(model, words, words, turned))
+    assert kinds(found(model, words, words, across))[:1] == ["shapes"]
     assert kinds(found(model, words, words, mixed))[:1] == ["shapes"]
 
 

@@ -338,6 +338,7 @@ def test_what_the_first_batch_shows() -> None:
         ({"clip": 0.0}, "clip=0.0"),
         ({"checkpoint_minutes": 0.0}, "checkpoint_minutes=0.0"),
         ({"optimizer": partial(torch.optim.SGD, nesterov=True)}, "SGD.*cannot be made: Nesterov momentum requires"),
+        ({"optimizer": torch.optim.LBFGS}, "LBFGS; give one of torch.optim that steps without a closure"),
     ],
 )
 def test_ways_that_cannot_work(options: dict, message: str) -> None:

@@ -364,7 +364,7 @@ def _same(call: Call) -> str:
 
 
 BATCH_NORM = {
-    "train": "Batch norm was measured with this batch's statistics, as in training; its running ones are untouched.",
+    "train": "Batch norm was measured as training sees it, by this batch's statistics; running ones are untouched.",
     "eval": "Batch norm was measured with its running statistics, as in evaluation; training sees other gains.",
 }
 

@@ -22,7 +22,6 @@ from epoch0.train import Training, train
 _POINTS = 10**6  # stream of a curve's seed, away from those of networks
 _CHOICE = 2  # stream of a seed
 
-# data set -> shape of an input, classes, training images, test images: the sets need not be there
 EXTENTS: dict[str, Any] = {name: (known.extent[:-3], *known.extent[-3:]) for name, known in SETS.items()}
 
 

@@ -475,12 +475,12 @@ def _build(optimizer: str | Callable[..., Optimizer], parameters: list[nn.Parame
     if not parameters:
         raise InputError("the model has no parameter that requires a gradient; nothing to train.")
     if isinstance(optimizer, str):
-        plain = all(parameter.is_floating_point() and parameter.device.type == "cpu" for parameter in parameters)
-        fused = plain and optimizer != "sgd"  # a fourth of the time
+        # a fourth of the time
+        fused = optimizer != "sgd" and all(p.is_floating_point() and p.device.type == "cpu" for p in parameters)
         optimizer = functools.partial(OPTIMIZERS[optimizer], **({"fused": True} if fused else {}))
     with reworded(lambda problem: InputError(f"the optimizer {optimizer} cannot be made: {problem}.")):
-        if not isinstance(made := optimizer(parameters, lr=rate), Optimizer):
-            raise TypeError(f"it gave a {type(made).__name__}")
+        if not isinstance(made := optimizer(parameters, lr=rate), Optimizer) or isinstance(made, torch.optim.LBFGS):
+            raise TypeError(f"it gave a {type(made).__name__}; give one of torch.optim that steps without a closure")
         return made
 
 

@@ -77,7 +77,7 @@ def one_answer_is_best(seen: Evidence, reach: Reach) -> Iterator[Fault]:
     """The same answer for all examples is as good as any: shapes that broadcast, targets without differences."""
     if len(reach.targets) < 4 or not all(map(math.isfinite, (reach.free, reach.through, reach.constant))):
         return
-    if reach.constant < reach.free - 0.005 * abs(reach.free):
+    if reach.constant < reach.free - max(0.005 * abs(reach.free), 1e-6 * abs(reach.now)):
         return  # the best of all was not found
     near = reach.constant - reach.least <= ALIKE * (reach.now - reach.least)  # next to what there is to learn at first
     far = (reach.constant - reach.least) / max(abs(reach.constant), 1e-12) > (10 * ALIKE if near else ALIKE)
@@ -138,8 +138,9 @@ def _idle(reach: Reach) -> float | None:
         value = reach.score(z)
     if not reach.values or len(two) != 2 or not value.requires_grad:
         return None
-    slope = torch.autograd.grad(value, z)[0]
-    return next((value for value in two if not bool(slope[reach.targets == value].any())), None)
+    (slope,) = torch.autograd.grad(value, z)
+    idle = [value for value in two if not bool(slope[reach.targets == value].any())]
+    return idle[0] if len(idle) == 1 else None
 
 
 def _other(seen: Evidence, reach: Reach, targets: Tensor) -> bool:
@@ -225,13 +226,13 @@ def classes_read_elsewhere(seen: Evidence, reach: Reach) -> Iterator[Fault]:
 
 
 def _of_one_place(seen: Evidence, reach: Reach, dim: int) -> bool:
-    """Whether a target is compared with the outputs for all classes, along this dimension, of one place."""
-    first = (0,) * reach.targets.dim()
+    """Whether a target is compared with the outputs for all classes, along this dimension, of a place of its own."""
+    last = (0, *[-1] * (reach.targets.dim() - 1))  # of the first example
     other, z = reach.targets.clone(), reach.output.clone().requires_grad_()
-    other[first] = (other[first] + 1) % reach.output.shape[dim]
+    other[last] = (other[last] + 1) % reach.output.shape[dim]
     with torch.enable_grad():
         one, two = (torch.autograd.grad(seen.loss_of(z, targets), z)[0] for targets in (reach.targets, other))
-    return int((one != two).any(dim).sum()) == 1
+    return (one != two).any(dim).nonzero()[:, 0].tolist() == [0]
 
 
 def targets_no_shares(seen: Evidence, reach: Reach) -> Iterator[Fault]:

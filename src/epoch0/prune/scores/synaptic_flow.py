@@ -193,10 +193,10 @@ def _positive(model: nn.Module, x: Any, dtype: torch.dtype) -> Iterator[tuple[Fu
     if isinstance(x, tuple | list) and x and all(type(size) is int and size > 0 for size in x):
         x = torch.ones(1, *x)
     tensors = [tensor for _, tensor in parts(x)]
-    if not tensors or any(tensor.dim() < 2 - (len(tensors) > 1) or not len(tensor) for tensor in tensors):
-        raise refuse("x", x, "the shape of one example such as (3, 32, 32), or a batch (examples, ...)")
-    if not any(tensor.is_floating_point() for tensor in tensors):
-        text = f"x is {tensors[0].dtype}: the flow starts from ones, which integers are not"
+    if not all([tensors, *(t.dim() > (len(tensors) == 1) and len(t) and t.layout == torch.strided for t in tensors)]):
+        raise refuse("x", x, "the shape of one example such as (3, 32, 32), or a dense batch (examples, ...)")
+    if not (any(t.is_floating_point() for t in tensors) and dtype.is_floating_point):
+        text = f"x is {tensors[0].dtype}, to compute in {dtype}: the flow starts from ones, real numbers"
         advice = "score the part of the model behind its embedding, with the shape of one of the embedding's outputs"
         raise InputError(f"{text}; {advice}.")
     one = slice(1 if len({len(tensor) for tensor in tensors}) == 1 else None)  # the nodes of a graph go together
