@@ -49,7 +49,7 @@ class KnownSet:
     what: str  # one line about it
     licence: str  # or the terms it comes under
     format: str  # "idx" (pairs of files: images, labels), "cifar10", "cifar100", or "tree" (image files in folders)
-    extent: tuple[int, ...]  # shape of an image as a network gets it, classes, training and test images
+    extent: tuple[tuple[int, ...], int, int, int]  # shape of an input, classes, images to train and to test
     folders: tuple[str, ...]  # where it may lie under a data folder; fetching writes the first
     train: tuple[KnownFile, ...] = ()
     test: tuple[KnownFile, ...] = ()
@@ -77,9 +77,10 @@ def _file(name: str, size: int, md5: str | None = None, *packed: Any) -> KnownFi
     return KnownFile(name, size, md5, KnownFile(*packed) if packed else None)
 
 
-def _known(name: str, archive: Sequence[Any] = (), **facts: Any) -> KnownSet:
+def _known(name: str, extent: Any, archive: Sequence[Any] = (), **facts: Any) -> KnownSet:
     files: dict[str, Any] = {split: tuple(_file(*each) for each in facts.pop(split)) for split in SPLITS}
     facts = {key: tuple(value) if isinstance(value, list) else value for key, value in facts.items()}
+    facts["extent"] = (tuple(extent[:-3]), *extent[-3:])
     return KnownSet(name, **files, archive=_file(*archive) if archive else None, **facts)
 
 

@@ -22,7 +22,7 @@ from epoch0.train import Training, train
 _POINTS = 10**6  # stream of a curve's seed, away from those of networks
 _CHOICE = 2  # stream of a seed
 
-EXTENTS: dict[str, Any] = {name: (known.extent[:-3], *known.extent[-3:]) for name, known in SETS.items()}
+EXTENTS = {name: known.extent for name, known in SETS.items()}
 
 
 @dataclass(frozen=True)

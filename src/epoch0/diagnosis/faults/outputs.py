@@ -68,8 +68,7 @@ def table_of_examples(seen: Evidence) -> Iterator[Fault]:
             message = f"'{name}' compares {outputs} outputs of an example, (n, {outputs}), with its one target, (n, 1)."
             fix = "Pick the output that the target is of, outputs.gather(1, index), or give the model a single one."
             if (t := seen.targets) is not None and bool(torch.isin(t, torch.arange(outputs, device=t.device)).all()):
-                also = "Make the classes one-hot, or use the cross-entropy."
-                yield Fault("labels", "targets", message, also, certainty=0.99)
+                yield Fault("labels", "targets", message, "Make them one-hot, or use cross-entropy.", certainty=0.99)
         yield Fault("shapes", "loss", message, fix, certainty=0.98)
 
 
