@@ -110,7 +110,7 @@ NUMBERS: list[Callable[[], Any]] = [
 TENSORS: list[Callable[[], Any]] = [
     lambda: x() * math.nan, lambda: torch.full((12, 6), -math.inf), lambda: torch.empty(12, 6, device="meta"),
     lambda: torch.eye(6).to_sparse(), lambda: x().to(torch.complex64), lambda: "x", lambda: object(),
-    lambda: math.nan, lambda: nothing, lambda: torch.tensor([]), lambda: x().to(torch.float8_e4m3fn), freed,
+    lambda: math.nan, lambda: nothing, lambda: torch.tensor([]), freed,
     lambda: torch.quantize_per_tensor(x(), 0.1, 0, torch.quint8), lambda: x().as_subclass(Refusing),
     lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]), lambda: nn.parameter.UninitializedParameter(),
     lambda: torch._subclasses.FakeTensorMode().from_tensor(x()), lambda: torch.eye(6).to_sparse_csr(),
@@ -143,6 +143,7 @@ MAYBE: list[Callable[[], Any]] = [
     lambda: Odd(lambda _: None), lambda: Odd(lambda y: y * math.nan), lambda: Odd(lambda y: y.numpy()),
     lambda: Odd(lambda _: 1 / 0), lambda: nn.LazyLinear(3), lambda: nn.Linear(6, 3, device="meta"),
     lambda: nn.Linear(6, 3, dtype=torch.complex64), lambda: nn.Parameter(x()), lambda: slice(0, 2), lambda: ...,
+    lambda: x().to(torch.float8_e4m3fn),  # torch reads it from 2.15 on
     lambda: torch.arange(12) - 5, lambda: "relu", lambda: -0.5, lambda: 1.0, lambda: np.zeros((0, 3)), lambda: True,
 ]  # fmt: skip
 #: parameters that take more than their working value shows, or anything

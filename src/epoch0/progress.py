@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-Listener = Callable[[float, str], None]
+Progress = Callable[[float, str], None] | None
 """What hears of long work: it is called with the part that is done, from 0 to 1, and what is being done."""
 
 

@@ -239,3 +239,49 @@ def test_pairs_of_names_of_which_a_sample_is_read_are_not_learned_by_heart() -> 
         Ratings(), torch.stack([user, item], 1), (taste[user] * trait[item]).sum(1), F.mse_loss, 5e-3, seconds=60
     )
     assert not looked.faults, str(looked)
+
+
+@pytest.mark.parametrize("scaled", [True, False])
+def test_values_under_a_binary_cross_entropy_ask_for_another_loss(scaled: bool) -> None:
+    """Standardized values, of which logits learn the sign, and prices, which the loss of probabilities refuses."""
+    values = X[:, :8] @ torch.linspace(-1, 1, 8)[:, None]
+    torch.manual_seed(0)
+    model = mlp(ends=1)
+    loss = nn.BCEWithLogitsLoss() if scaled else nn.BCELoss()
+    model = model if scaled else nn.Sequential(model, nn.Sigmoid())
+    looked = found(model, X, values if scaled else 200 + 50 * values, loss)
+    assert kinds(looked)[:1] == ["loss"] and "MSELoss" in looked.faults[0].fix, str(looked)
+    assert not kinds(found(mlp(ends=1), X, (values > 0).float(), nn.BCEWithLogitsLoss()))
+
+
+@pytest.mark.parametrize("copy", [True, False])
+def test_backward_of_a_copy_of_the_loss_is_a_gradient_that_is_cut(copy: bool) -> None:
+    """Beside gradients that are cleared before the step, which leave none either."""
+
+    def step(model: nn.Module, optimizer: Any, loss: Any, x: Tensor, y: Tensor) -> None:
+        value = loss(model(x), y)
+        (torch.tensor(value.item(), requires_grad=True) if copy else value).backward()
+        optimizer.zero_grad()
+        optimizer.step()
+
+    assert kinds(found(mlp(), X, Y, step=step))[:1] == ["gradient flow" if copy else "update"]
+
+
+@pytest.mark.parametrize("stepped", [True, False])
+def test_a_warm_up_in_the_loop_body_starts_where_it_is(stepped: bool) -> None:
+    """The rate is multiplied from step to step: begun at its end it would leave the range of floats."""
+    torch.manual_seed(0)
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1e-4, total_iters=50)
+
+    def step(model: nn.Module, optimizer: Any, loss: Any, x: Tensor, y: Tensor) -> None:
+        optimizer.zero_grad()
+        loss(model(x), y).backward()
+        optimizer.step()
+        if stepped:
+            schedule.step()
+
+    looked = find_faults(model, X[:100], Y[:100], loss=F.cross_entropy, optimizer=optimizer, data=(X, Y), step=step)
+    assert kinds(looked)[:1] == ["learning rate"] * (not stepped), str(looked)
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(1e-5) and schedule.last_epoch == 0

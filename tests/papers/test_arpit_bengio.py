@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from scipy import stats
+from scipy import special, stats
 from torch import nn
 
 from epoch0.distributions import Gaussian
@@ -403,11 +403,14 @@ def test_few_networks_leave_the_law_undecided_and_say_how_many_would_decide() ->
 
 
 def made_up_layers(setting, factor=lambda width: 1.0, spread=lambda width: 1.0):
+    """Networks whose squared norms follow the law as evenly as so many can, in any order: the same for any numpy."""
     source, results = np.random.default_rng(1), []
     for trial in setting.trials():
         (width,) = trial.spec.widths
         shape = (trial.spec.networks, setting["inputs"])
-        square = 4 / width * source.standard_gamma(source.binomial(width, 0.5, shape) / 2)
+        one, two = ((source.random(math.prod(shape)).argsort() + 0.5) / math.prod(shape) for _ in range(2))
+        units = stats.binom.ppf(one, width, 0.5)
+        square = 4 / width * special.gammaincinv(units / 2, two).reshape(shape)
         ratio = factor(width) * (1 + spread(width) * (np.sqrt(square) - 1))
         results.append({"forward": ratio, "backward": ratio})
     return results
@@ -429,7 +432,13 @@ LAYER_CASES = [
 def test_claims_of_figure_2_come_out_each_way(figure, changes, expected) -> None:
     setting = setting_of(figure)
     told = verdicts(artifact_of(figure).decided(setting, made_up_layers(setting, **changes))[1])
-    assert len(told) == 7 and (changes or set(told.values()) == {"holds"}), told
+    whole = {
+        text for text, value in told.items() if value == "holds on the whole"
+    }  # from 2,000 to 4,000 too few for one
+    assert len(told) == 7 and (changes or (len(whole) == 1 and {*told.values()} == {"holds", "holds on the whole"})), (
+        told
+    )
+    assert changes or "tighter at smaller eps" in whole.pop()
     for part, wanted in expected.items():
         found = {value for text, value in told.items() if part in text}
         assert found == {wanted}, (part, told)

@@ -128,8 +128,7 @@ def leaky_relu(negative_slope: float = 0.01) -> Activation:
 
 
 def _read_hardtanh(min_val: float, max_val: float) -> Activation | None:
-    known = relu6() if (min_val, max_val) == (0, 6) else None
-    return hardtanh(min_val, max_val) if min_val < 0 < max_val else known
+    return hardtanh(min_val, max_val) if min_val < 0 < max_val else relu6() if (min_val, max_val) == (0, 6) else None
 
 
 @checked
@@ -258,10 +257,8 @@ def _read_softplus(beta: float, threshold: float) -> Activation | None:
 @_known("Softplus", parameters=(("beta", 1.0), ("threshold", 20.0)), reads=_read_softplus, zero=False)
 def softplus(beta: Positive = 1.0) -> Activation:
     """The smooth ReLU log(1 + exp(beta h)) / beta; ``beta`` > 0 as in torch."""
-    parameters = {} if beta == 1 else {"beta": float(beta)}
-    return _smooth(
-        "softplus", lambda h: np.logaddexp(0.0, beta * h) / beta, lambda h: special.expit(beta * h), (), parameters
-    )
+    own = {} if beta == 1 else {"beta": float(beta)}
+    return _smooth("softplus", lambda h: np.logaddexp(0.0, beta * h) / beta, lambda h: special.expit(beta * h), (), own)
 
 
 @_known("Softsign", bounds=(-1.0, 1.0))

@@ -183,8 +183,7 @@ def _affine(step: Affine, pieces: _Pieces, other: Affine | None) -> Tensor:
 
 def _roots(a: Tensor, b: Tensor, c: Tensor, upwards: Tensor, low: Tensor, high: Tensor) -> Tensor:
     """The angle between two others at which a cos + b sin + c goes up or down through 0."""
-    size = torch.hypot(a, b).clamp_min(1e-300)
-    phase, away = torch.atan2(b, a), torch.acos((-c / size).clamp(-1.0, 1.0))
+    phase, away = torch.atan2(b, a), torch.acos((-c / torch.hypot(a, b).clamp_min(1e-300)).clamp(-1.0, 1.0))
     angle, middle = torch.where(upwards, phase - away, phase + away), 0.5 * (low + high)
     angle = middle + torch.remainder(angle - middle + math.pi, 2 * math.pi) - math.pi
     return torch.minimum(torch.maximum(angle, low), high)
@@ -195,8 +194,7 @@ def _between(pieces: _Pieces, row: Tensor, angle: Tensor, gone: set[int]) -> _Pi
     by_angle = torch.argsort(angle, stable=True)
     order = by_angle[torch.argsort(row[by_angle], stable=True)]
     row, angle = row[order], angle[order]
-    cuts = torch.bincount(row, minlength=len(pieces))
-    parent = torch.arange(len(pieces)).repeat_interleave(cuts + 1)
+    parent = torch.arange(len(pieces)).repeat_interleave(torch.bincount(row, minlength=len(pieces)) + 1)
     low, high = pieces.low[parent], pieces.high[parent]
     place = torch.arange(len(row)) + row  # of the part that ends at each cut: one more part than cuts a piece
     high[place], low[place + 1] = angle, angle
@@ -207,8 +205,7 @@ def _between(pieces: _Pieces, row: Tensor, angle: Tensor, gone: set[int]) -> _Pi
 def _folded(step: Fold, pieces: _Pieces) -> Tensor:
     """Coefficients after the fold, which is affine on every piece: its slope and shift are taken at the middle."""
     before = pieces.values[step.inputs[0]]
-    middle = (0.5 * (pieces.low + pieces.high)).view(-1, *[1] * (before.dim() - 2))
-    at = _at(before[0], before[1], before[2], middle)
+    at = _at(before[0], before[1], before[2], (0.5 * (pieces.low + pieces.high)).view(-1, *[1] * (before.dim() - 2)))
     slope = step.slope(at)
     after: Tensor = before * slope
     after[2] += step.run(at) - slope * at

@@ -231,8 +231,7 @@ def _read(
         except InputError:
             value = math.inf
     base, last = losses[0] if constant is None else constant, losses[-10:]
-    drop = (base - sum(last) / len(last)) / max(abs(base), 1e-12)
-    return known, known_seen, max(drop, -1.0), value
+    return known, known_seen, max((base - sum(last) / len(last)) / max(abs(base), 1e-12), -1.0), value
 
 
 def _pairs_ordered(call: Call, raw: Any, seed: int) -> float | None:

@@ -242,23 +242,21 @@ class ScalePass:
         return None if bias is None else step.site.beside(bias, h.dim())
 
     def _by_batch(self, place: int, step: Step, x: Tensor, output: Tensor, target: float) -> float:
-        site, activation = step.site, step.law
+        site, rule = step.site, step.law
         h = self._without_bias(step, output)
         gains = site.responses(torch.ones_like(x[:1]), site.used().square()).expand_as(h)
         bias = self.biases.get(site.bias)
         offsets = torch.zeros_like(h[:1]) if bias is None else site.beside(bias, h.dim())
-        count = SAMPLE if activation is not None and not activation.homogeneous else 4 * SAMPLE
+        count = SAMPLE if rule is not None and not rule.homogeneous else 4 * SAMPLE
         sample = [t.expand_as(h).reshape(-1) for t in (gains, h, offsets)]
         if h.numel() > count:
             chosen = torch.randint(h.numel(), (count,), generator=generator(self.seed, _ENTRIES, place)).to(h.device)
             sample = [t[chosen] for t in sample]
         into, signal, offset = (_flat(t) for t in sample)  # squared weights into the unit, its pre-activation for s = 1
-        if activation is None:
+        if rule is None:
             return solved(lambda s: s**2 * float(into.mean()), target, True)
-        straight = activation.homogeneous and not bool(offset.any())
-        return solved(
-            lambda s: s**2 * float((into * activation.derivative(s * signal + offset) ** 2).mean()), target, straight
-        )
+        line = rule.homogeneous and not bool(offset.any())
+        return solved(lambda s: s**2 * float((into * rule.derivative(s * signal + offset) ** 2).mean()), target, line)
 
     def _set_norm(self, place: int, norm: NormStep, tensor: Tensor) -> Tensor:
         tangent = forward_ad.unpack_dual(tensor).tangent

@@ -142,8 +142,7 @@ def _mixed_means(flow: Flow, rule: Activation, examples: int, dims: int) -> Tens
     known = flow.known.detach().double()
     rows = examples if known.shape[0] == examples else 1
     flat = known.reshape(rows, -1)
-    keep = max(1, flat.shape[1] * rows * len(_NODES) // (16 * SAMPLE))
-    k = np.asarray(flat[:, ::keep].cpu())
+    k = np.asarray(flat[:, :: max(1, flat.shape[1] * rows * len(_NODES) // (16 * SAMPLE))].cpu())
     scale = np.sqrt(np.broadcast_to(flow.random, (rows,)))[:, None]
     if rule.slopes is not None:
         from scipy.special import ndtr
@@ -374,8 +373,7 @@ def weighted(op: Op, flow: Flow) -> Flow:
 
 def _gains(squares: Tensor, units: int) -> Tensor | None:
     """Squares of each unit over their mean; None where units are equal."""
-    over = [dim for dim in range(squares.dim()) if dim != units % squares.dim()]
-    each = squares.double().mean(over, keepdim=True)
+    each = squares.double().mean([dim for dim in range(squares.dim()) if dim != units % squares.dim()], keepdim=True)
     mean, equal = each.mean(), not bool((each != each.flatten()[0]).any())
     return each / mean if not equal and bool(mean > 0) and bool(mean.isfinite()) else None
 

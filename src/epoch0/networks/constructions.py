@@ -51,8 +51,7 @@ def folding(inputs: Size, folds: Sequence[Size], *, dtype: Dtype = torch.float32
     for p in folds:
         weight = torch.kron(eye, torch.full((p, 1), float(p), dtype=torch.float64))
         layers += [_linear(weight @ out, -torch.arange(p, dtype=torch.float64).repeat(inputs), dtype), nn.ReLU()]
-        turns = torch.tensor([[1.0] + [2.0 * (-1) ** j for j in range(1, p)]], dtype=torch.float64)
-        out = torch.kron(eye, turns)
+        out = torch.kron(eye, torch.tensor([[1.0] + [2.0 * (-1) ** j for j in range(1, p)]], dtype=torch.float64))
     return nn.Sequential(*layers, _linear(out, torch.zeros(inputs), dtype))
 
 

@@ -238,8 +238,7 @@ class _FacesMet:
             pushed = rows._replace(value=rows.value @ weight.T, tangent=rows.tangent @ weight.T)
             needed = self.faces - pushed.value[..., None]
             # of the bias that puts each neuron on each face, (rows, width, faces)
-            density = torch.where(needed.abs() <= self.reach, self.density(needed), 0.0)
-            self._meet(pushed, density, number)
+            self._meet(pushed, torch.where(needed.abs() <= self.reach, self.density(needed), 0.0), number)
             z = pushed.value + bias
             rows = pushed._replace(value=self.fold.run(z), tangent=pushed.tangent * self.fold.slope(z))
 

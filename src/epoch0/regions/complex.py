@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from epoch0.errors import InputError
-from epoch0.progress import Listener
+from epoch0.progress import Progress
 from epoch0.regions.certificate import Decisions
 from epoch0.regions.network.steps import Largest
 
@@ -19,7 +19,7 @@ class Budget:
 
     layers: tuple[str, ...]
     memory: float
-    progress: Listener | None
+    progress: Progress
     cells: int = 1
     each: int = 400  # its share of vertices, edges, owners and lists, twice while parts are put together
     what: str = "cells"
@@ -184,9 +184,7 @@ class Lines:
         inner &= positive[before, columns] != positive[after, columns]
         self.rows.owner[rows[inner]] = owners[columns[inner]]
 
-    def _insert(
-        self, values: Tensor, tolerance: Tensor, places: Tensor, columns: Tensor, step: int, owners: Tensor
-    ) -> Cut:
+    def _insert(self, values: Tensor, limits: Tensor, places: Tensor, columns: Tensor, step: int, owner: Tensor) -> Cut:
         rows, u, v = self.rows, self.order[places], self.order[places + 1]
         at_u, at_v, t_u, t_v = values[u, columns], values[v, columns], rows.t[u], rows.t[v]
         a, b = at_v / (at_v - at_u), at_u / (at_u - at_v)
@@ -199,12 +197,11 @@ class Lines:
         by_key = torch.argsort(key, stable=True)
         order = by_key[torch.argsort(places[by_key], stable=True)]
         places, columns, u, v, a, b, t, at_u, at_v = (x[order] for x in (places, columns, u, v, a, b, t, at_u, at_v))
-        # break points closer than the tolerance are one: the value of either column at the other's point is zero
+        # break points closer than the limits are one: the value of either column at the other's point is zero
         fresh = torch.ones(len(places), dtype=torch.bool, device=places.device)
         of_second, of_first = a[:-1] * at_u[1:] + b[:-1] * at_v[1:], a[1:] * at_u[:-1] + b[1:] * at_v[:-1]
-        limit = tolerance[rows.group[u], columns]
-        same = (of_second.abs() <= limit[1:]) | (of_first.abs() <= limit[:-1])
-        fresh[1:] = ~(same & (places[1:] == places[:-1]))
+        limit = limits[rows.group[u], columns]
+        fresh[1:] = (of_second.abs() > limit[1:]) & (of_first.abs() > limit[:-1]) | (places[1:] != places[:-1])
         lead = fresh.nonzero()[:, 0]
         self.budget.add(len(lead), step)
         old, behind = len(self.order), places[lead]
@@ -215,7 +212,7 @@ class Lines:
             flips = Flips(columns, at_u.abs(), at_v.abs(), (count.cumsum(0) - count)[at], count[at])
         cut = Cut(u[lead], v[lead], a[lead], b[lead], flips=flips)
         group = rows.group[torch.where(rows.away[cut.u] == 0, cut.u, cut.v)]
-        self.rows = Rows.joined([rows, Rows(t[lead], torch.zeros_like(cut.u), group, owners[columns[lead]])])
+        self.rows = Rows.joined([rows, Rows(t[lead], torch.zeros_like(cut.u), group, owner[columns[lead]])])
         order = torch.argsort(torch.cat([torch.arange(old, device=behind.device), behind]), stable=True)
         self.order = torch.cat([self.order, torch.arange(old, len(order), device=behind.device)])[order]
         self.line = torch.cat([self.line, self.line[behind]])[order]

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from epoch0.arguments import Positive, Size, checked
 from epoch0.curves import Curve, Line
 from epoch0.errors import InputError
-from epoch0.progress import Listener
+from epoch0.progress import Progress
 from epoch0.regions.certificate import RELATIVE, Certificate, sizes_of
 from epoch0.regions.complex import Budget, Lines, Rows
 from epoch0.regions.network.steps import Pieces, Program, follow
@@ -192,7 +192,7 @@ def on_line(
     *,
     kind: str = "segment",
     memory: Positive = MEMORY,
-    progress: Listener | None = None,
+    progress: Progress = None,
 ) -> LinePartition | LinePartitions:
     """The regions of a network along a line through x0 and x1, or along many lines at once.
 
@@ -233,7 +233,7 @@ def on_line(
 
 @checked
 def on_curve(
-    model: nn.Module, curve: Curve, *, pieces: Size = 1000, memory: Positive = MEMORY, progress: Listener | None = None
+    model: nn.Module, curve: Curve, *, pieces: Size = 1000, memory: Positive = MEMORY, progress: Progress = None
 ) -> LinePartition:
     """The regions of a network along a curve, taken as a polyline of many straight pieces.
 
@@ -262,9 +262,7 @@ _SIZES = 48 << 20  # bytes of the sizes of lines that are cut together
 _BYTES = 250  # of one break point: its place, owner and group, twice while parts are put together, and the result
 
 
-def cut_lines(
-    program: Program, corners: Tensor, kind: str, memory: float, progress: Listener | None
-) -> list[LinePartition]:
+def cut_lines(program: Program, corners: Tensor, kind: str, memory: float, progress: Progress) -> list[LinePartition]:
     """Partitions of lines given by their corners, shape (lines, corners, *shape)."""
     check_fits(program, memory)
     found, layers = list[LinePartition](), program.layers

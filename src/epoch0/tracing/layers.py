@@ -92,8 +92,7 @@ def layers(tape: Tape) -> tuple[Layer, ...]:
     """
     groups: list[list[tuple[int, int, list[Op]]]] = []
     for piece in segments(tape):
-        starts = any(op.kind for op in piece[2])
-        if not groups or (starts and any(op.kind for p in groups[-1] for op in p[2])):
+        if not groups or (any(op.kind for op in piece[2]) and any(op.kind for p in groups[-1] for op in p[2])):
             groups.append([])
         groups[-1].append(piece)
     if not groups:

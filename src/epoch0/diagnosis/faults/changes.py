@@ -108,6 +108,8 @@ def _swapped(program: UserProgram, seen: Evidence) -> str:
     out, targets, plain = seen.first.output, seen.call.targets, program.loss
     if out is None or not isinstance(targets, Tensor) or targets.shape != out.shape or not targets.is_floating_point():
         return ""
+    if seen.reach is not None and seen.reach.free == -math.inf and seen.reach.binary:
+        return ""  # which learns as little from values the other way round
     with torch.no_grad():
         one, other = float(plain(out, targets)), float(plain(targets, out))
     program.loss = lambda outputs, targets: plain(targets, outputs)
@@ -201,8 +203,7 @@ def _batch_first(program: UserProgram, seen: Evidence) -> str:
 
 def _drawn(program: UserProgram, seen: Evidence) -> str:
     call = program.call
-    few = call.rows(slice(0, 64)) if call.splits else call
-    initialize(call.model, x=few.batch, forward=call.forward)
+    initialize(call.model, x=(call.rows(slice(0, 64)) if call.splits else call).batch, forward=call.forward)
     return "Draw the weights anew: epoch0.initialize(model, x=batch)."
 
 

@@ -18,6 +18,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 from epoch0.diagnosis.faults.reach import Reach, behind, made, reach
 from epoch0.measure.passes import SATURATION
@@ -104,36 +106,42 @@ class Pass:
         return 0.0 if self.entered is None or self.normed else float(self.entered[2].abs().mean())
 
 
-class _Broadcasts(Calls):
-    """Records where a column and a row of all examples make a table, and several outputs lie at a distance of one."""
+class _Heard(Calls):
+    """Shows each call, and what it returned, to a function."""
 
-    def __init__(self, count: int, found: list[tuple[str, int]]) -> None:
+    def __init__(self, note: Callable[[str, Any, Any, Any], None]) -> None:
         super().__init__()
-        self.row, self.column, self.found = (count,), (count, 1), found
+        self.note = note
 
     def call(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
-        two, made = [a for a in args[:2] if isinstance(a, Tensor)], func(*args, **kwargs)
-        shapes = {tuple(a.shape) for a in two}
-        if shapes == {self.row, self.column} and meaning(name).kind not in {*MOVES, "linear"}:
-            pairs = two[0].data_ptr() == two[1].data_ptr() or (isinstance(made, Tensor) and made.dtype == torch.bool)
-            self.found += [] if pairs else [(name, 0)]  # a table that is meant compares all with themselves
-        if name in DISTANCES and self.column in shapes and {(len(s), s[0]) for s in shapes} == {(2, self.row[0])}:
-            self.found += [(name, count) for count in {s[1] for s in shapes} - {1}]
+        made = func(*args, **kwargs)
+        self.note(name, args, kwargs, made)
         return made
 
 
-class _Dropped(Calls):
+def _broadcasts(count: int, found: list[tuple[str, int]]) -> _Heard:
+    """Records where a column and a row of all examples make a table, and several outputs lie at a distance of one."""
+    row, column = (count,), (count, 1)
+
+    def note(name: str, args: Any, kwargs: Any, made: Any) -> None:
+        two = [a for a in args[:2] if isinstance(a, Tensor)]
+        if (shapes := {tuple(a.shape) for a in two}) == {row, column} and meaning(name).kind not in {*MOVES, "linear"}:
+            pairs = two[0].data_ptr() == two[1].data_ptr() or (isinstance(made, Tensor) and made.dtype == torch.bool)
+            found.extend([] if pairs else [(name, 0)])  # a table that is meant compares all with themselves
+        if name in DISTANCES and column in shapes and {(len(s), s[0]) for s in shapes} == {(2, count)}:
+            found.extend((name, width) for width in {s[1] for s in shapes} - {1})
+
+    return _Heard(note)
+
+
+def _dropout(found: list[float]) -> _Heard:
     """Records the probabilities of dropout."""
 
-    def __init__(self, found: list[float]) -> None:
-        super().__init__()
-        self.found = found
+    def note(name: str, args: Any, kwargs: Any, made: Any) -> None:
+        given = {"p": 0.5, "training": True, **meaning(name).given(args, kwargs)} if name == "dropout" else {}
+        found.extend([float(given["p"])] if given.get("training") else [])
 
-    def call(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
-        if name == "dropout":
-            given = {"p": 0.5, "training": True, **meaning(name).given(args, kwargs)}
-            self.found += [float(given["p"])] if given["training"] else []
-        return func(*args, **kwargs)
+    return _Heard(note)
 
 
 @dataclass
@@ -162,6 +170,7 @@ class Loop:
     training: bool | None  # whether the model ran in training mode; None where it was not run
     flat: bool = False  # whether it left gradients that are all exactly zero
     idle: bool = False  # whether its optimizer stepped, without any gradient
+    copy: bool = False  # whether it called backward only of what has no graph behind it, such as a copy of the loss
     classes: tuple[list[int], list[int]] = ([], [])  # as they are and as the loss got them, where it got class numbers
 
 
@@ -170,7 +179,7 @@ class Evidence:
     """A program and what its runs showed."""
 
     call: Call
-    optimizers: tuple[torch.optim.Optimizer, ...] = ()
+    optimizers: tuple[Optimizer, ...] = ()
     data: tuple[Any, Any] | None = None  # inputs and targets of up to 1,000 examples; None where their shapes differ
     batch_size: int | None = None
     steps: int = 0  # of an epoch, where a loader tells
@@ -259,7 +268,7 @@ class Evidence:
                 same_noise()
                 for module in call.model.train().modules():
                     module.register_forward_hook(seen)
-                with _Broadcasts(count, found.tables), _Dropped(found.dropped):
+                with _broadcasts(count, found.tables), _dropout(found.dropped):
                     raw = found.raw = call.raw()
                     found.output = call.output(raw)
                     found.loss = None if self.blind else self.loss_in(call, raw)
@@ -277,7 +286,7 @@ class Evidence:
     def quietly(self, model: nn.Module, batch: Any) -> Tensor:
         """The outputs in evaluation mode."""
         self.passes += 1
-        with unchanged(model), torch.no_grad(), as_written(), _Dropped(self.dropped):
+        with unchanged(model), torch.no_grad(), as_written(), _dropout(self.dropped):
             same_noise()
             model.eval()
             return self.call.output(self.call.raw(model, mapped(batch, Tensor.clone))).detach()
@@ -389,7 +398,7 @@ class Evidence:
                 return self._steps(*copied(self.model, self.optimizers[0], self.step))
         return None
 
-    def _steps(self, model: nn.Module, optimizer: torch.optim.Optimizer, step: OwnStep | None) -> After:
+    def _steps(self, model: nn.Module, optimizer: Optimizer, step: OwnStep | None) -> After:
         call = dataclasses.replace(self.call, model=model)
         model.train()
         before, early = self._measured(call)
@@ -429,7 +438,7 @@ class Evidence:
             return math.nan if self.first.loss is None else float(self.loss_in(call, raw)), out
 
     def _step(
-        self, model: nn.Module, optimizer: torch.optim.Optimizer, step: OwnStep | None, rows: Call, loop: list[Loop]
+        self, model: nn.Module, optimizer: Optimizer, step: OwnStep | None, rows: Call, loop: list[Loop]
     ) -> dict[str, Tensor]:
         """One step of the copy as its user makes it, and the gradients at its start."""
         self.passes += 1
@@ -444,7 +453,7 @@ class Evidence:
         same_noise()
         wanted = {} if self.first.loss is None or self.blind else gradients(self.loss_in(rows, rows.raw()), model)
         slopes = {n: slope for n, slope in wanted.items() if slope is not None}
-        modes, idle, aims = list[bool](), list[bool](), [rows.targets]
+        modes, idle, copies, aims = list[bool](), list[bool](), list[bool](), [rows.targets]
         same_noise()
 
         def heard(output: Any, targets: Any, *more: Any, **named: Any) -> Any:
@@ -457,13 +466,15 @@ class Evidence:
 
         hook = model.register_forward_pre_hook(lambda module, args: modes.append(module.training))
         stepping = optimizer.register_step_pre_hook(steps)
-        with hook, stepping, warnings.catch_warnings(action="ignore"):  # a schedule takes the copied one for another
+        backward = _Heard(lambda name, args, *_: copies.extend([args[0].is_leaf] if name == "backward" else []))
+        with hook, stepping, backward, warnings.catch_warnings(action="ignore"):  # a schedule knows another optimizer
             step(model, optimizer, heard, rows.batch, rows.targets)
         left = {n: slope for n, slope in there().items() if bool(slope.any())}
         flat, empty = bool(there()) and not left, bool(idle) and all(idle)
         named = [t.tolist() for t in aims if isinstance(t, Tensor) and t.dim() == 1 and not t.is_floating_point()]
         both = (named[0], named[1]) if len(named) == 2 and len(named[0]) == len(named[1]) else ([], [])
-        loop.append(Loop(slopes, left, True, any(modes) if modes else None, flat, empty, both))
+        cut = bool(copies) and all(copies)
+        loop.append(Loop(slopes, left, True, any(modes) if modes else None, flat, empty, cut, both))
         return slopes
 
 
@@ -496,18 +507,14 @@ def stepped(optimizer: Any, loss: Callable[[], Tensor], seen: Callable[[], None]
     return value
 
 
-def copied(
-    model: nn.Module, optimizer: torch.optim.Optimizer, step: OwnStep | None
-) -> tuple[nn.Module, torch.optim.Optimizer, OwnStep | None]:
-    """A copy of each, at the rate that a schedule warms up to; it starts at nothing.
+def copied(model: nn.Module, optimizer: Optimizer, step: OwnStep | None) -> tuple[nn.Module, Optimizer, OwnStep | None]:
+    """A copy of each, at the rate that a schedule warms up to, where the loop body does not step one.
 
     The loop body gets copies of what it closes over and of what it calls by name and has a state, such as schedules
     and averages of weights: one of the user's would move the user's optimizer.
     """
     memo: dict[int, Any] = {}
     model, (optimizer,) = twins(model, (optimizer,), memo)
-    for group in optimizer.param_groups:
-        group["lr"] = max(float(group["lr"]), float(group.get("initial_lr", 0.0)))
 
     def own(value: Any) -> Any:
         if isinstance(value, MethodType):
@@ -525,12 +532,16 @@ def copied(
             return copy.deepcopy(value, memo)
         return value
 
-    return model, optimizer, own(step)
+    body = own(step)
+    if not any(isinstance(item, LRScheduler) for item in memo.values()):
+        for group in optimizer.param_groups:
+            group["lr"] = max(float(group["lr"]), float(group.get("initial_lr", 0.0)))
+    return model, optimizer, body
 
 
 def twins(
-    model: nn.Module, optimizers: tuple[torch.optim.Optimizer, ...], memo: dict[int, Any]
-) -> tuple[nn.Module, tuple[torch.optim.Optimizer, ...]]:
+    model: nn.Module, optimizers: tuple[Optimizer, ...], memo: dict[int, Any]
+) -> tuple[nn.Module, tuple[Optimizer, ...]]:
     """Copies of a model and of optimizers over it, with what optimizers hold that torch does not copy."""
     copies = copy.deepcopy((model, optimizers), memo)
     for old, new in zip(optimizers, copies[1], strict=True):
@@ -542,7 +553,7 @@ def twins(
     return copies
 
 
-def rate_of(optimizer: torch.optim.Optimizer) -> float:
+def rate_of(optimizer: Optimizer) -> float:
     """The largest learning rate of its groups."""
     return max(float(group["lr"]) for group in optimizer.param_groups)
 

@@ -206,12 +206,13 @@ def conclude(
 
 def _missing(seen: Evidence, done: Mending | None) -> Iterator[str]:
     one = len(seen.optimizers) == 1
-    warming = any(g["lr"] == 0 < g.get("initial_lr", 0) for item in seen.optimizers for g in item.param_groups)
+    groups = [group for item in seen.optimizers for group in item.param_groups]
+    now = min((g["lr"] for g in groups if g["lr"] < g.get("initial_lr", 0)), default=-1.0)
     table = (
         (seen.first.problem, f"The loss could not be computed ({seen.first.problem.rstrip('.')})."),
         (not seen.optimizers, "The optimizer: pass optimizer=."),
         (one and not seen.after, "Steps of the optimizer: the model and its optimizer could not be copied or run."),
-        (warming, "The schedule: the rate is 0 now; the program was judged at the rate that it starts from."),
+        (now >= 0, f"The schedule: the rate is {now:g} now; the program was judged at that of its start."),
         (seen.data is None, "Training examples beyond the batch: pass data=."),
         (seen.data and seen.data[0] is None, "Further examples: data= holds no pairs such as batch and targets."),
         (seen.step is None, "The body of the training loop: pass step=."),

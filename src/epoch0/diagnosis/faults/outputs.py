@@ -14,6 +14,7 @@ GAP = 0.05  # the last activation hides this share of what can be learned, or it
 ALIKE = 0.01  # the best loss and the best constant answer's are the same within this share
 
 SAME_SHAPE = "Give both the same shape: targets[:, None], or outputs.squeeze(1)."
+VALUES = "Values take another loss, such as nn.MSELoss, without a sigmoid; bring them to mean 0 and deviation 1."
 NAMES = {"Relu": "ReLU", "LogSoftmax": "log-softmax", "LeakyRelu": "leaky ReLU"}
 
 
@@ -248,6 +249,9 @@ def targets_no_shares(seen: Evidence, reach: Reach) -> Iterator[Fault]:
             message = f"The targets are -1 and 1, and the loss, made for probabilities, falls to {reach.free:.3g}."
             yield Fault("labels", "targets", message, "Use (targets + 1) / 2.", certainty=0.95)
         return
+    if low < 0 and reach.binary and seen.reads_targets:
+        message = f"The targets lie between {low:.3g} and {top:.3g}; the binary cross-entropy is made for 0 to 1."
+        yield Fault("loss", "loss", message, VALUES, certainty=0.97)
     if top <= 1.5 or low < 0:
         return
     if float(seen.loss_of(reach.best, reach.targets.double() / top)) < -1e-6 and math.isfinite(reach.through):
@@ -263,6 +267,8 @@ def targets_no_shares(seen: Evidence, reach: Reach) -> Iterator[Fault]:
         yield Fault("architecture", "outputs", message, fix, certainty=0.95)
         yield Fault("labels", "targets", message, fix, certainty=0.94)
         yield Fault("output activation", "outputs", message, fix, certainty=0.935)
+    if len(values) > 50:
+        yield Fault("loss", "loss", message, VALUES, certainty=0.925)
     yield Fault("target scale", "targets", message, f"Divide the targets by {top:.4g}.", certainty=0.93)
 
 
@@ -297,12 +303,18 @@ def no_slope_at_outputs(seen: Evidence, reach: Reach) -> Iterator[Fault]:
 
 def loss_refuses(seen: Evidence) -> Iterator[Fault]:
     """A loss that fails on the outputs, and not on a sigmoid of them."""
-    if seen.first.problem and seen.first.output is not None and seen.call.targets is not None:
-        value = tried(lambda z: seen.loss_of(z, seen.call.targets), seen.first.output.detach().sigmoid())
-        if value is not None and bool(value.isfinite()):
-            message = f"The loss fails on the outputs ({seen.first.problem.rstrip('.')}), and not on a sigmoid of them."
-            fix = "Use the loss that takes logits (BCEWithLogitsLoss), or end the model with a sigmoid."
-            yield Fault("output activation", "outputs", message, fix, certainty=CERTAIN)
+    targets, out = seen.call.targets, seen.first.output
+    if not seen.first.problem or out is None or targets is None:
+        return
+    message = f"The loss fails on the outputs ({seen.first.problem.rstrip('.')}), and not on "
+    value = tried(lambda z: seen.loss_of(z, targets), out.detach().sigmoid())
+    if value is not None and bool(value.isfinite()):
+        fix = "Use the loss that takes logits (BCEWithLogitsLoss), or end the model with a sigmoid."
+        yield Fault("output activation", "outputs", f"{message}a sigmoid of them.", fix, certainty=CERTAIN)
+    elif isinstance(targets, Tensor) and tried(lambda z: seen.loss_of(z, targets.clamp(0, 1)), out) is not None:
+        message += f"targets within 0 and 1: these go from {float(targets.min()):.3g} to {float(targets.max()):.3g}."
+        yield Fault("loss", "loss", message, VALUES, certainty=0.97)
+        yield Fault("labels", "targets", message, "Give classes as 0 and 1.", certainty=0.96)
 
 
 def outputs_shut(seen: Evidence) -> Iterator[Fault]:

@@ -90,6 +90,13 @@ class Reach:
         """Whether targets are values in the shape of the outputs."""
         return self.targets.is_floating_point() and self.output.shape == self.targets.shape
 
+    @property
+    def binary(self) -> bool:
+        """Whether the loss is the binary cross-entropy of logits."""
+        pairs = ((z, self.targets.to(z).reshape(z.shape)) for z in (self.output, 0.5 - 2 * self.output))
+        usual = F.binary_cross_entropy_with_logits
+        return all(math.isclose(float(self.score(z)), float(usual(z, wanted)), rel_tol=1e-5) for z, wanted in pairs)
+
     def right(self, size: float, dim: int = 1) -> Tensor | None:
         """Outputs that give right classes this much and others nothing; None where targets are no classes."""
         shape, wanted = self.output.shape, self.targets

@@ -43,8 +43,7 @@ def coverage(seen: Evidence) -> Iterator[Fault]:
         fix = "Use nn.ModuleList or nn.ModuleDict, and make the optimizer after."
         yield Fault("update", "model", message, fix, certainty=CERTAIN)
     things = ((f"{n}.{key}".lstrip("."), v) for n, m in seen.model.named_modules() for key, v in vars(m).items())
-    leaves = ((n, v) for n, v in things if isinstance(v, Tensor) and v.requires_grad and v.is_leaf)
-    for name, value in leaves:
+    for name, value in ((n, v) for n, v in things if isinstance(v, Tensor) and v.requires_grad and v.is_leaf):
         if id(value) not in held and value.shape[:1] != (seen.call.examples,):  # not an input that is kept
             message = f"'{name}' is a tensor with a gradient and no nn.Parameter: the optimizer does not get it."
             fix = "Wrap it in nn.Parameter, and make the optimizer after."
@@ -110,6 +109,9 @@ def loop_body(seen: Evidence, after: After) -> Iterator[Fault]:
     if any(item.wanted for item in loop) and all(item.idle for item in loop):
         message = "Whenever the loop body steps, all gradients are zero or cleared."
         fix = "Call backward of the loss itself, not of a copy of its value, and clear no gradients before the step."
+        if all(item.copy for item in loop):
+            yield Fault("gradient flow", "step", message, fix, certainty=0.97)
+            return
         yield Fault("update", "step", message, fix, certainty=0.84 if all(item.flat for item in loop) else 0.945)
     if not any(item.moved or item.left for item in loop):
         if all(item.flat for item in loop):

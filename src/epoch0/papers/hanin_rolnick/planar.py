@@ -82,8 +82,7 @@ def bends_of(partition: PlanePartition, layer: int) -> tuple[Array, Array]:
     x, y = along.T / length
     # edges of one neuron that meet in a vertex stand side by side
     pair = np.flatnonzero((vertex[1:] == vertex[:-1]) & (neuron[1:] == neuron[:-1]))
-    turn = np.abs(x[pair] * y[pair + 1] - y[pair] * x[pair + 1])
-    at = vertex[pair][turn > blur[pair] + blur[pair + 1]]
+    at = vertex[pair][np.abs(x[pair] * y[pair + 1] - y[pair] * x[pair + 1]) > blur[pair] + blur[pair + 1]]
     earlier = np.zeros(len(partition.vertices), dtype=bool)
     earlier[partition.edges[(partition.owner_layer >= 0) & (partition.owner_layer < layer)]] = True
     return at, earlier[at]

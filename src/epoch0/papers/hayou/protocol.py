@@ -188,15 +188,13 @@ def scored_batches(sets: Sets, seed: int, batches: int, per_class: int) -> Batch
     return [sets.plain.batch(part, 0) for part in parts]
 
 
-def masks_at_initialization(
-    net: nn.Module, recipe: Recipe, batches: Batches, shape: tuple[int, ...], seed: int
-) -> Masks:
+def masks_at_initialization(net: nn.Module, recipe: Recipe, data: Batches, shape: tuple[int, ...], seed: int) -> Masks:
     """Masks of a method that prunes at initialization; gradients see the batches, SynFlow an input of that shape."""
     score = METHODS[recipe.method].score
     if score == "synflow":
         return iterate(net, partial(prune.synflow, x=shape), recipe.sparsity, steps=recipe.synflow_steps)
     if score in ("snip", "grasp"):
-        return keep(getattr(prune, score)(net, batches, batch_norm=recipe.batch_norm), recipe.sparsity)
+        return keep(getattr(prune, score)(net, data, batch_norm=recipe.batch_norm), recipe.sparsity)
     return keep(prune.random(net, seed) if score == "random" else prune.magnitude(net), recipe.sparsity)
 
 

@@ -591,8 +591,7 @@ def claims_6(found: Found) -> Claims:
         "as printed: Table 6 follows from Tables 2, 3 and 5 with ties inside one sd": by(exact, *follows),
         "as printed: every winner that Table 6 names has the highest mean": by(exact, *highest),
     }
-    deepest = {each.recipe.data: each for each in panels_of(found) if "sbp-sr" in each.methods}
-    for each in deepest.values():
+    for each in {each.recipe.data: each for each in panels_of(found) if "sbp-sr" in each.methods}.values():
         leads = {}
         for s in each.sparsities:
             rivals = each.rivals(s)

@@ -249,8 +249,7 @@ def best(scores: Tensor, count: int) -> Tensor:
         return torch.full_like(scores, dropped == 0, dtype=torch.bool)
     threshold = float(np.partition(scores.cpu().numpy(), dropped)[dropped])  # quicker than torch's kthvalue
     stay = scores > threshold
-    missing = count - int(stay.count_nonzero())
-    stay[(scores == threshold).nonzero().squeeze(1)[:missing]] = True
+    stay[(scores == threshold).nonzero().squeeze(1)[: count - int(stay.count_nonzero())]] = True
     return stay
 
 

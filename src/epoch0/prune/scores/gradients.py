@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from epoch0.arguments import BatchNorm, Positive, Seed, Size, Sparsity, checked
 from epoch0.errors import InputError
-from epoch0.progress import Listener
+from epoch0.progress import Progress
 from epoch0.prune.masks.masks import largest
 from epoch0.prune.scores.scores import Batch, Functional, Scores, Values, added, examples, score, scored, tell
 from epoch0.seeds import generator
@@ -74,7 +74,7 @@ def force(
     loss: Loss | None = None,
     batch_norm: BatchNorm = "train",
     forward: Forward | None = None,
-    progress: Listener | None = None,
+    progress: Progress = None,
 ) -> Scores:
     """Score each weight by its connection sensitivity in the network that earlier rounds have left.
 

@@ -15,7 +15,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from epoch0.arguments import Seed, checked, refuse
 from epoch0.errors import InputError, check_finite, first_line, reworded
 from epoch0.initialization.files import Tensors
-from epoch0.progress import Listener
+from epoch0.progress import Progress
 from epoch0.prune.masks.places import Place, standing
 from epoch0.results import Result, aligned, counted
 from epoch0.seeds import generator
@@ -128,7 +128,7 @@ def check_precision(model: nn.Module) -> None:
     check_model(model)
 
 
-def tell(progress: Listener | None, done: int, rounds: int) -> None:
+def tell(progress: Progress, done: int, rounds: int) -> None:
     """Report that ``done`` rounds are done and another begins."""
     if progress is not None:
         progress(done / rounds, f"round {done + 1} of {rounds}")

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from epoch0.arguments import Size, Sparsity, Whole, checked, refuse
 from epoch0.errors import InputError
 from epoch0.initialization.files import Tensors
-from epoch0.progress import Listener
+from epoch0.progress import Progress
 from epoch0.prune.masks.apply import apply
 from epoch0.prune.masks.masks import LAYERS, SCOPES, Masks, best, keep
 from epoch0.prune.scores.scores import Functional, Scores, Values, functional_copy, score, scores_of, tell
@@ -161,7 +161,7 @@ def synflow(model: nn.Module, x: Any, *, dtype: torch.dtype = torch.float64) -> 
 
 
 def synflow_rounds(
-    model: nn.Module, x: Any, kept: list[int], *, dtype: torch.dtype = torch.float64, progress: Listener | None = None
+    model: nn.Module, x: Any, kept: list[int], *, dtype: torch.dtype = torch.float64, progress: Progress = None
 ) -> dict[str, Tensor]:
     """The masks of rounds of SynFlow, each scored on the weights left before; at half the cost of separate rounds."""
     with _positive(model, x, dtype) as (net, ones), torch.no_grad():
@@ -225,7 +225,7 @@ def iterate(
     scope: Annotated[str, SCOPES] = "global",
     floor: Whole = 0,
     layers: Annotated[str, LAYERS] = "uniform",
-    progress: Listener | None = None,
+    progress: Progress = None,
 ) -> Masks:
     """Prune in rounds: score what is left, remove a little, until exactly ``round(sparsity * M)`` are removed.
 

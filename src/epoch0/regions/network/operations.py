@@ -72,10 +72,8 @@ def _convolution(
     (count, channels, height, width), (out, _, rows, columns) = x.shape, weight.shape
     high, long = (height - far * (rows - 1) - 1) // down + 1, (width - wide * (columns - 1) - 1) // across + 1
     point, channel, row, column = x.stride()
-    places = x.as_strided(
-        (count, columns, channels, height, long), (point, wide * column, channel, row, across * column)
-    )
-    copies = places.reshape(count, columns * channels, height, long)
+    read = x.as_strided((count, columns, channels, height, long), (point, wide * column, channel, row, across * column))
+    copies = read.reshape(count, columns * channels, height, long)
     found = x.new_zeros(1, 1, 1) if bias is None else bias.view(1, out, 1)
     for first, taps in zip(range(0, far * rows, far), weight.permute(2, 0, 3, 1), strict=True):
         seen = copies[:, :, first : first + down * (high - 1) + 1 : down].reshape(count, -1, high * long)

@@ -157,8 +157,7 @@ class _Reader(Calls):
                 raise InputError(f"dropout is switched on in evaluation mode ({self.where}): the network is random.")
             return self._know(given[0].clone(), given[0])
         with reworded(lambda error: InputError(f"the operation {name} ({self.where}) cannot be followed: {error}")):
-            plain = getattr(torch.Tensor, name) if in_place else func
-            made = self._step(plain, name, args, kwargs, given)
+            made = self._step(getattr(torch.Tensor, name) if in_place else func, name, args, kwargs, given)
             result = func(*args, **kwargs)  # which may change what the model holds in place
         if isinstance(made, Tensor) and isinstance(result, tuple):  # the largest, and which it is
             return type(result)((self._know(result[0], made), None))

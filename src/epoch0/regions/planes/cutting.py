@@ -355,8 +355,7 @@ class Arrangement:
             at = np.arange(self.mesh.ends[cell], self.mesh.ends[cell + 1])
             positive, zero = self.positive[start[at]], self.zero[start[at]]
             signed = positive.astype(int) - ~(positive | zero)
-            mixed = positive.any(axis=0) & (signed < 0).any(axis=0) & zero.any(axis=0)
-            for column in np.flatnonzero(mixed).tolist():
+            for column in np.flatnonzero(positive.any(axis=0) & (signed < 0).any(axis=0) & zero.any(axis=0)).tolist():
                 sign, number = signed[:, column], cell * self.columns + column
                 nonzero = np.flatnonzero(sign)
                 last = nonzero[sign[nonzero] != np.roll(sign[nonzero], -1)]  # before each change of sign

@@ -13,7 +13,7 @@ from epoch0 import plots
 from epoch0.arguments import Kind, Positive, checked
 from epoch0.curves import Curve
 from epoch0.errors import InputError, check_dense
-from epoch0.progress import Listener
+from epoch0.progress import Progress
 from epoch0.regions.certificate import RELATIVE, Certificate, sizes_of
 from epoch0.regions.complex import Budget
 from epoch0.regions.lines import LinePartitions, on_curve, on_line, segment_ends
@@ -347,7 +347,7 @@ def pattern_colours(patterns: np.ndarray) -> np.ndarray:
 
 
 @keeping_memory()
-def walked(program: Program, window: Window, memory: float, last: int, progress: Listener | None) -> Plane:
+def walked(program: Program, window: Window, memory: float, last: int, progress: Progress) -> Plane:
     """The window cut along every fold; step ``last`` is only counted."""
     if last >= 0 and isinstance(program.folds[last], Largest):
         last = -1  # the pieces of a maximum are joined by their geometry
@@ -360,9 +360,7 @@ def walked(program: Program, window: Window, memory: float, last: int, progress:
 
 
 @checked
-def on_plane(
-    model: nn.Module, window: Any, *, memory: Positive = MEMORY, progress: Listener | None = None
-) -> PlanePartition:
+def on_plane(model: nn.Module, window: Any, *, memory: Positive = MEMORY, progress: Progress = None) -> PlanePartition:
     """The regions of a network on a window: a convex polygon in any plane of input space.
 
     >>> p = on_plane(net, regions.through(images[0], images[1], images[2]))     # net: 64-32-32-10
@@ -397,9 +395,7 @@ def on_plane(
 
 
 @checked
-def count(
-    model: nn.Module, where: Any, *, memory: Positive = MEMORY, progress: Listener | None = None
-) -> int | np.ndarray:
+def count(model: nn.Module, where: Any, *, memory: Positive = MEMORY, progress: Progress = None) -> int | np.ndarray:
     """Only the number of activation regions on a line or a window, without the geometry of the last layer.
 
     >>> count(net, regions.through(images[0], images[1], images[2]))     # a window of shape (4, 64)
