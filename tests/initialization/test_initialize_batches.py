@@ -48,16 +48,16 @@ def test_more_examples_than_a_check_takes() -> None:
     assert gains.chi_backward[0] == pytest.approx(1.0, abs=0.1)
 
 
-def test_a_first_layer_of_few_inputs_keeps_its_biases() -> None:
+def test_a_first_layer_of_few_inputs_gets_biases() -> None:
     """Units without biases of one input are odd or linear on each side of zero, and nothing learns an offset."""
     torch.manual_seed(0)
     x = torch.rand(400, 1) * 2 - 1
     y, reached = torch.sin(5 * x + 1), []
     for biases in (None, 0.0):
         net = nn.Sequential(nn.Linear(1, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 1))
-        own = net[0].bias.detach().clone()
         e0.initialize(net, x=x[:100], seed=0, bias_std=biases)
-        assert torch.equal(net[0].bias, own) == (biases is None) and not net[2].bias.any()
+        assert float(net[0].bias.detach().square().mean().sqrt()) == pytest.approx(0.5 if biases is None else 0.0)
+        assert torch.equal(net[0].bias[:16], -net[0].bias[16:]) and not net[2].bias.any()  # pairs are opposite units
         optimizer = torch.optim.Adam(net.parameters(), 1e-3)
         for _ in range(300):
             optimizer.zero_grad()
@@ -65,9 +65,30 @@ def test_a_first_layer_of_few_inputs_keeps_its_biases() -> None:
             optimizer.step()
         reached.append(float(nn.functional.mse_loss(net(x).detach(), y) / y.var()))
     assert reached[0] < 0.1 < reached[1]
-    wide = nn.Sequential(nn.Linear(20, 32), nn.ReLU(), nn.Linear(32, 1))
-    e0.initialize(wide, x=torch.randn(50, 20))
+    wide = nn.Sequential(nn.Linear(40, 32), nn.ReLU(), nn.Linear(32, 1))
+    e0.initialize(wide, x=torch.randn(50, 40))
     assert not wide[0].bias.any()
+
+
+@pytest.mark.parametrize(("act", "rate"), [(nn.LeakyReLU, 1e-3), (nn.Tanh, 3e-3)])
+def test_how_far_inputs_are_from_zero_is_learned_from_few_of_them(act: type[nn.Module], rate: float) -> None:
+    """Three rings in eight dimensions: networks that are homogeneous or odd make little of them."""
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randn(2000, 8, generator=draw)
+    y = torch.bucketize(x.norm(dim=1), x.norm(dim=1).quantile(torch.tensor([1 / 3, 2 / 3])))
+    right = []
+    for biases in (None, 0.0):
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Flatten(), nn.Linear(8, 64), act(), nn.Linear(64, 64), act(), nn.Linear(64, 3))
+        e0.initialize(net, x=x[:100], seed=0, bias_std=biases)
+        optimizer = torch.optim.Adam(net.parameters(), rate)
+        for _ in range(200):
+            rows = torch.randint(2000, (64,), generator=draw)
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(net(x[rows]), y[rows]).backward()
+            optimizer.step()
+        right.append(float((net(x).argmax(1) == y).double().mean()))
+    assert right[0] > right[1] + 0.05, right
 
 
 class Wave(nn.Module):

@@ -218,8 +218,7 @@ def _slopes(slope: _Checked, breaks: tuple[float, ...]) -> tuple[float, ...] | N
     edges = np.array([-1e4, *breaks, 1e4])
     rates = []
     for low, high in pairwise(edges):
-        margin = 1e-9 * max(1.0, abs(low), abs(high))
-        inside = _scan_points()
+        margin, inside = 1e-9 * max(1.0, abs(low), abs(high)), _scan_points()
         inside = np.concatenate([inside[(inside > low) & (inside < high)], np.linspace(low + margin, high - margin, 9)])
         found = slope(inside)
         if not np.isfinite(found).all() or np.ptp(found) > 1e-12 * np.abs(found).max():

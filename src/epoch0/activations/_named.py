@@ -210,8 +210,7 @@ def gelu_tanh() -> Activation:
         return np.asarray(scale * (h + cubic * h**3))
 
     def derivative(h: Array) -> Array:
-        u = inner(h)
-        slope = scale * (1 + 3 * cubic * np.clip(h, -50.0, 50.0) ** 2)
+        u, slope = inner(h), scale * (1 + 3 * cubic * np.clip(h, -50.0, 50.0) ** 2)
         return np.asarray(0.5 * (1 + np.tanh(u)) + 0.5 * h * _tanh_derivative(u) * slope)
 
     return _smooth("gelu_tanh", lambda h: 0.5 * h * (1 + np.tanh(inner(h))), derivative)

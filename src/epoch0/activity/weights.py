@@ -287,8 +287,7 @@ def robustness(
 def _accuracy(changed: dict[str, Tensor], batches: Sequence[Call]) -> float:
     right = total = 0
     for call in batches:
-        y = call.targets
-        scores = call.output(call.swapped(changed) if changed else call.run())
+        y, scores = call.targets, call.output(call.swapped(changed) if changed else call.run())
         if scores.dim() < 2 or scores.shape[:-1] != y.shape or scores.shape[-1] < 2:
             wanted = f"scores (*{tuple(y.shape)}, classes), classes >= 2"
             raise InputError(f"the model returns {tuple(scores.shape)}; accuracy needs {wanted}.")

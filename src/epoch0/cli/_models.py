@@ -114,8 +114,7 @@ def checkup(
 
     found = last = examined()
     if fix is not None:
-        done = initialize(network, method=method, x=given.x, seed=seed)
-        last = examined()
+        done, last = initialize(network, method=method, x=given.x, seed=seed), examined()
         save(network, fix)
         found = found.compare(last)
     if html is not None:
@@ -301,8 +300,7 @@ def prune(
     check_sparsity(sparsity)
     if score not in TABLE:
         raise InputError(f"--score {score} is not known; use {', '.join(TABLE)}.{suggest(score, TABLE)}")
-    known = TABLE[score]
-    network = load_model(model, weights=weights, seed=seed)
+    known, network = TABLE[score], load_model(model, weights=weights, seed=seed)
     given = inputs_for(network, data=data_name, input_shape=input_shape, batch=batch, seed=seed, data_dir=data_dir)
     if given.targets is None and "batches" in known.takes:
         others = ", ".join(name for name, other in TABLE.items() if "batches" not in other.takes)

@@ -71,8 +71,8 @@ def initialize(
             that are there in the place of E, then all layers are checked, and corrected where they are still off.
         x: a batch, as the model is called with; None: Gaussian of unit variance.
         forward: ``forward(model, x)``, for a model that is called in another way.
-        bias_std: of fresh biases where an activation follows; None: 0, and 0.2 for Gaussian and uniform weights before
-            activations with a scale (tanh); biases elsewhere become 0.
+        bias_std: of fresh biases where an activation follows; None: 0, but 0.5 in a first layer of up to 32 inputs, and
+            0.2 for Gaussian and uniform weights before activations with a scale (tanh); elsewhere biases become 0.
         weights: ``"mirrored"``: as above; ``"gaussian"``, ``"uniform"`` or ``"orthogonal"``: all are drawn, for
             the target and nothing else; ``"keep"`` rescales those there are; biases stay unless ``bias_std`` is given.
         seed: of the draw; each weight has a stream of its own, named by the weight.
@@ -150,10 +150,12 @@ def _prepare(record: Tape, plan: Plan, weights: str, bias_std: float | None, see
         if not name or name in biases:
             continue
         bias = record.model.get_parameter(name).detach()
-        # of few inputs all that units without biases see is on which side of a line through zero they lie
-        few = weights == "mirrored" and step.site.op.inputs[0] == 0 and step.site.view[0].numel() <= FEW_INPUTS
-        if name not in plan.frozen and (bias_std is not None or not (weights == "keep" or few)):
-            default = 0.0 if activation is None or activation.homogeneous or weights == "mirrored" else BIAS_STD
+        # without biases what a network makes of x and of -x, or of 2x, is the same: of few inputs that is much
+        few = weights == "mirrored" and step.begins and step.site.op.kind != "convolution"
+        few &= step.site.view[0].numel() <= FEW_INPUTS
+        if name not in plan.frozen and (bias_std is not None or weights != "keep"):
+            scaled = activation is not None and not activation.homogeneous and weights != "mirrored"
+            default = FIRST_BIAS_STD if few else BIAS_STD if scaled else 0.0
             std = 0.0 if activation is None or step.scale_free else default if bias_std is None else bias_std
             fresh = draw_biases(name, bias.shape, step.half is not None, seed)
             bias.copy_(fresh * (std / float(fresh.square().mean().sqrt())))
@@ -182,7 +184,8 @@ def write_parameters(model: nn.Module, values: Mapping[str, Tensor]) -> None:
 
 SIZES = (32, 28, 64, 224, 96, 128, 16, 8, 256, 299)  # sides of images, in the order in which they are tried
 EXAMPLES, IMAGES = 64, 16
-FEW_INPUTS = 3  # up to so many a first layer keeps its biases, which "mirrored" weights else leave out
+FEW_INPUTS = 32  # up to so many the units of a first layer get biases, which "mirrored" weights else leave out
+FIRST_BIAS_STD = 0.5  # of these, beside inputs of unit size
 
 _INPUT = 4
 

@@ -42,8 +42,7 @@ def make_plan(
         first.setdefault(site.name, steps[-1])
     branches = {layer.name: branch(layer) for layer in layers if layer.kind == "residual block"}
     blocks = {name: found for name, found in branches.items() if found and found.weighted > found.beside}
-    plan = Plan(steps, [], len(blocks), {}, edges=edges, frozen=frozen)
-    origin = origins(tape)
+    plan, origin = Plan(steps, [], len(blocks), {}, edges=edges, frozen=frozen), origins(tape)
     learnt = tape.start >= 0 and any(step.site.name in tape.ops[tape.start].weights for step in steps)
     for step in steps:
         # an embedding that is a readout too is as small as one, and learns: its size is no input's

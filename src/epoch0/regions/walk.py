@@ -182,8 +182,7 @@ def _folded(
 def _largest(step: Largest, complex_: Complex, values: Values, square: Tensor, number: int) -> None:
     """One element of every window after another; cuts at ties that a later element tops are taken back at the end."""
     source, windows = step.inputs[0], step.windows
-    limit = (2 * square[:, windows].amax(dim=2)).sqrt_() * RELATIVE
-    start = len(values[source])
+    limit, start = (2 * square[:, windows].amax(dim=2)).sqrt_() * RELATIVE, len(values[source])
     flat = values[source].reshape(start, -1)
     values[step.output] = flat[:, windows[:, 0]]
     for entry in range(1, windows.shape[1]):

@@ -506,8 +506,7 @@ class GrowthLaw:
 
     def quantile(self, p: Annotated[Number, Within(above=0, below=1)]) -> Number:
         """The growth below which a fraction p, in (0, 1), of the networks lies; 0 for p <= :attr:`zero_probability`."""
-        chances = np.asarray(p, dtype=np.float64)
-        zero = self.zero_probability
+        chances, zero = np.asarray(p, dtype=np.float64), self.zero_probability
         wanted = np.clip((chances - zero) / max(1 - zero, np.finfo(np.float64).tiny), 0.0, 1.0)
         start, length, _ = self._series
         low, high = np.full(chances.shape, start), np.full(chances.shape, start + length)
@@ -559,8 +558,7 @@ class GrowthLaw:
         """``Re sum_n factors_n exp(-2 pi i n y / length)`` at every log growth y, shape of ``logs`` to the same."""
         start, length, _ = self._series
         orders = 2 * math.pi * np.arange(1, len(factors) + 1) / length
-        turned = factors * np.exp(-1j * orders * start)
-        found = (logs - start).ravel()
+        turned, found = factors * np.exp(-1j * orders * start), (logs - start).ravel()
         block = max(1, 1_000_000 // len(orders))  # so that many y do not fill the memory
         for first in range(0, found.size, block):
             block_rows = slice(first, first + block)

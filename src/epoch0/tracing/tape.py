@@ -442,8 +442,7 @@ class Recorder(operations.Calls):
             elif at[0] is not None and at not in seen:
                 seen.add(at)
                 todo.extend(at[0].next_functions)
-        node = self._new_node(tensor)
-        name = type(origin[0]).__name__.removesuffix("Backward")
+        node, name = self._new_node(tensor), type(origin[0]).__name__.removesuffix("Backward")
         self.events.append(Op(-1, name, self._path(), tuple(sorted(sources)), (node,), 0))
         return node
 

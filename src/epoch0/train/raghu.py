@@ -97,8 +97,7 @@ def mean_segment(x: Tensor) -> Tensor:
 
 
 def _lengths(steps: Tensor) -> Tensor:
-    rest = tuple(range(1, steps.dim()))
-    kind = torch.promote_types(steps.dtype, torch.float32)
+    rest, kind = tuple(range(1, steps.dim())), torch.promote_types(steps.dtype, torch.float32)
     found: Tensor = torch.linalg.vector_norm(steps, dim=rest, dtype=kind) if rest else steps.abs().to(kind)
     return found
 
@@ -132,8 +131,7 @@ class _Regularized(torch.autograd.Function):
         steps = x[1:] - x[:-1]
         lengths = _lengths(steps)
         pull = (weight * multiplier / len(steps) / _not_zero(lengths)).to(x.dtype)  # a step of length 0 pulls nowhere
-        steps = steps * pull.reshape(-1, *[1] * (x.dim() - 1))
-        by_x = above * multiplier
+        steps, by_x = steps * pull.reshape(-1, *[1] * (x.dim() - 1)), above * multiplier
         by_x[1:] += steps
         by_x[:-1] -= steps
         by_multiplier = (above * x).sum(dtype=multiplier.dtype) + weight * lengths.mean().to(multiplier.dtype)
@@ -182,8 +180,7 @@ def replace_batch_norm(model: nn.Module, scale: Std = 0.01) -> Replaced:
     """
     if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
         raise InputError(f"the model is wrapped in {type(model).__name__}; replace its batch norms before wrapping it.")
-    inner = bare(model)
-    kind = nn.modules.batchnorm._BatchNorm
+    inner, kind = bare(model), nn.modules.batchnorm._BatchNorm
     places = [(name, part) for name, part in inner.named_modules(remove_duplicate=False) if isinstance(part, kind)]
     if not places:
         text = f"the model {type(inner).__name__} has no batch norm module to replace"

@@ -102,8 +102,7 @@ class _Reading:
 
     def look(self) -> None:
         call, body, x, y, half = self.call, self.body, self.call.batch, self.call.targets, self.call.examples // 2
-        known = self._look_at_inputs()
-        raw = self.output
+        known, raw = self._look_at_inputs(), self.output
         with suppress(Exception), warnings.catch_warnings(action="error"):
             value = body.own(raw if isinstance(raw, Tensor) else call.output(raw), y)
             self.direct = value if bool(value.isfinite()) else None

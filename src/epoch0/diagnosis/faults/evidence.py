@@ -421,8 +421,7 @@ class Evidence:
                 nonzero = [n for n in drawn if float(old[n].norm()) > 0]
                 sizes = {n: float((new[n].detach() - old[n]).double().norm() / old[n].double().norm()) for n in nonzero}
         after, late = self._measured(call)
-        seen = self.run(call)
-        moved = float((late - early).double().square().mean().sqrt())
+        seen, moved = self.run(call), float((late - early).double().square().mean().sqrt())
         held = {id(p) for group in optimizer.param_groups for p in group["params"]}
         still = [n for n in drawn if id(new[n]) in held and torch.equal(new[n], self.model.get_parameter(n))]
         return After(before, after, moved, sizes, towards, seen, model, self._pair(model), loop, tuple(still))

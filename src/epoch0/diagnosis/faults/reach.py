@@ -158,8 +158,7 @@ def reach(output: Tensor, targets: Any, loss: Callable[[Any, Any], Tensor]) -> R
     row = 0.1 * noise[:1]
     constant = min(least(lambda z: score(outputs(z.expand(inner))), start)[0] for start in (row, 0.5 + row))
     known = exact.shape == out.shape and exact.is_floating_point() and float(score(exact.to(out))) <= float(score(arg))
-    flat = _flat(score, out, exact.to(out) if known else arg)
-    half = count // 2
+    flat, half = _flat(score, out, exact.to(out) if known else arg), count // 2
     two = tried(lambda z: loss(z[:half], wanted[:half]) + loss(z[half:], wanted[half:]), out.to(output.dtype))
     sums = count > 3 and two is not None and abs(float(two) - float(first)) < 1e-3 * abs(float(two))
     return Reach(min(free, best), best, constant, float(first), last, arg, wanted, out, flat, known, sums, score)

@@ -48,8 +48,7 @@ def lengths(spec: Spec, seed: int) -> dict[str, Any]:
 
 @by_cell
 def layers_table(cell: Cell) -> Any:
-    layers = range(len(SHAPES["equal"]) + 1)
-    start = float(cell["lengths"][0, 0, 0])
+    layers, start = range(len(SHAPES["equal"]) + 1), float(cell["lengths"][0, 0, 0])
     each = [(law.scaled(fan**-0.5), units) for fan, units, _, law in layers_of(cell.spec)]
     bounds = {"lower": theory.lower_bound, "upper": theory.upper_bound}
     predicted = {name: [start * math.prod(of(*one) for one in each[:n]) for n in layers] for name, of in bounds.items()}
@@ -201,8 +200,7 @@ def claims(found: Found) -> Claims:
 
 @plots.drawn(6.0, 4.4, legend="lower right")
 def draw(found: Found, axes: plots.Axes) -> None:
-    direction = found.sweep["direction"]
-    fine = np.linspace(found.sweep["densities"][0], 1, 200)
+    direction, fine = found.sweep["direction"], np.linspace(found.sweep["densities"][0], 1, 200)
     axes.plot(fine, np.sqrt(fine), "--", color=plots.BOUND, label=r"upper bound $\sqrt{\alpha}$")
     axes.plot(fine, fine, ":", color=plots.BOUND, label=r"lower bound $\alpha$ (Lemma 7)")
     for index, (size, rows) in enumerate(found.table.by("size")):

@@ -52,8 +52,7 @@ def train_and_measure(spec: Spec, seed: int) -> dict[str, Any]:
     settings = {"optimizer": "adam", "loss": stack.loss(torch.nn.functional.cross_entropy), **seen}
     done = fit(spec, stack, given, epochs=spec.epochs, until=lambda row: bool(row["running"] == 0), **settings)
     stack.settle()
-    after = _measured(stack, ends, spec.points, seed)
-    at = stack.frozen_at.numpy()
+    after, at = _measured(stack, ends, spec.points, seed), stack.frozen_at.numpy()
     rows = {row["step"]: row for row in done.history if "accuracy" in row}
     accuracy = [rows[step if step >= 0 else done.history[-1]["step"]] for step in at.tolist()]
     accuracies = np.array([row["accuracy"][index] for index, row in enumerate(accuracy)])

@@ -260,8 +260,7 @@ def iterate(
         text = f"the model {type(bare(model)).__name__} cannot be copied: {problem}. If torch.nn.utils.prune masks it"
         raise InputError(f"{text}, bake(model) or apply(model, masks) in its place makes it one that can.") from problem
     tell(progress, 0, steps)
-    scores = _scored(score, twin, {})
-    masks = Masks._own({})
+    scores, masks = _scored(score, twin, {}), Masks._own({})
     for number, share in enumerate(_plan(scores, sparsity, steps)):
         if number:
             tell(progress, number, steps)

@@ -313,8 +313,7 @@ class Arrangement:
 
     def _draw_chords(self) -> None:
         """The chord of every column in every cell where it takes both signs, sorted by cell and first end."""
-        half = self.mesh.half
-        met = np.bincount(self.edge, minlength=len(self.mesh.edges))
+        half, met = self.mesh.half, np.bincount(self.edge, minlength=len(self.mesh.edges))
         cut = np.flatnonzero(met[half >> 1])
         count = met[half[cut] >> 1]
         at = np.repeat(cut, count)

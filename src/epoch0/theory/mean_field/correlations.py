@@ -28,8 +28,7 @@ def ray_means(function: Callable[[Any], Array], q: Array, angle: Array) -> Array
     f is smooth but for 0, with features no narrower than about 1; variances > 0, angles in [0, pi]. None where sums of
     one and a half times as many nodes do not agree with these.
     """
-    probes = np.unique(angle[[0, len(angle) // 3, -1]])
-    ends = np.unique([q.min(), q.max()])
+    probes, ends = np.unique(angle[[0, len(angle) // 3, -1]]), np.unique([q.min(), q.max()])
     counts = (_RAY_NODES, _RAY_NODES * 3 // 2)
     both = [np.stack([_ray_mean(function, ends, float(probe), nodes) for probe in probes]) for nodes in counts]
     if not np.abs(both[0] - both[1]).max() <= _AGREE * np.abs(both[1]).max():
@@ -41,8 +40,7 @@ def _ray_mean(function: Callable[[Any], Array], q: Array, angle: float, nodes: i
     """All pairs of variances at one angle, shape (r, r)."""
     scale = np.sqrt(q)
     r, mass = pieces(_doubling(1 / float(scale.max()), _SDS), nodes)
-    mass = mass * r * np.exp(-(r**2) / 2) / (2 * math.pi)
-    total = np.zeros((len(q), len(q)))
+    mass, total = mass * r * np.exp(-(r**2) / 2) / (2 * math.pi), np.zeros((len(q), len(q)))
     # where both variables have one sign, and where they differ
     for width, other in ((math.pi - angle, 1), (angle, -1)):
         half = _doubling(1 / _SDS / float(scale.max()), width / 2)

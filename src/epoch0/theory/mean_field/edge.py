@@ -271,8 +271,7 @@ def phase(activation: ActivationLike, weight_std: Std, bias_std: Std, density: D
         return Phase(*where, "diverges", gain, math.inf, math.nan, math.nan, math.nan, note)
     gain = kept * mean_slope(rule, q)
     c = settled_correlation(rule, weight_std, bias_std, q, density)
-    scales = scales_at(rule, weight_std, q, c, density)
-    note = ""
+    scales, note = scales_at(rule, weight_std, q, c, density), ""
     if bias_std == 0 and scale_free(rule):
         note = "every q is a fixed point" if abs(gain - 1) <= 1e-9 else "q shrinks to 0 by the factor chi a layer"
     return Phase(*where, str(_words(gain, q)), gain, q, c, scales.xi_q, scales.xi_c, note)

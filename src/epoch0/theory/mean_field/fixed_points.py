@@ -102,8 +102,7 @@ def settled_q(moments: Moments, kept: Array, bias: Array) -> Array:
         result[inside] = np.sqrt(below * above)
     result[np.isinf(high)] = np.inf
     # below the table the map is a line
-    tiny = high < 0
-    rate = (moments.square(np.array([LOWEST]))[0] - moments.at_zero) / LOWEST
+    tiny, rate = high < 0, (moments.square(np.array([LOWEST]))[0] - moments.at_zero) / LOWEST
     line = (bias + kept * moments.at_zero) / np.maximum(1 - kept * rate, 1e-12)
     return np.where(tiny, np.minimum(line, LOWEST), result)
 

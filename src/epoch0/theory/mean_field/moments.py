@@ -310,8 +310,7 @@ def propagate(
             column.append(value)
     chi, gap = np.concatenate([np.zeros(0), *gains]), None if c is None else np.concatenate(gaps)
     with np.errstate(over="ignore", divide="ignore"):  # a gradient that explodes past the largest float is infinite
-        gradient = np.append(np.cumprod(chi[::-1])[::-1], 1.0)
-        total = float(np.log(chi).sum())
+        gradient, total = np.append(np.cumprod(chi[::-1])[::-1], 1.0), float(np.log(chi).sum())
     edge = math.log(10)  # critical: the gradient's variance changes by less than a factor 10 over the depth
     phase = "ordered" if total < -edge else "chaotic" if total > edge else "critical"
     correlation = None if gap is None else 1 - gap

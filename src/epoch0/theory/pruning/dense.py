@@ -409,8 +409,7 @@ def magnitude_density(weight_std: Variance, weights: Sequence[Count], sparsity: 
     """
     if not len(weights):
         raise InputError("weights holds no layer; give the number of weights of each.")
-    stds = of_layers("weight_std", weight_std, len(weights))
-    entry = entry_tail(1.0)
+    stds, entry = of_layers("weight_std", weight_std, len(weights)), entry_tail(1.0)
     laws = {count: score_law(entry, np.ones(1), np.ones(int(count))) for count in set(weights)}
     with np.errstate(divide="ignore"):
         layers = Layers([laws[count] for count in weights], np.log(stds)[None], np.asarray(weights, dtype=np.float64))
