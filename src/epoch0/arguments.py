@@ -409,8 +409,7 @@ def checked(function: F) -> F:
         if "__init__" in vars(function):
             function.__init__ = checked(function.__init__)  # type: ignore[misc]
         return methods_checked(function)
-    makes = function.__name__ == "__init__"
-    trains = function.__module__.startswith("epoch0.train")
+    makes, trains = function.__name__ == "__init__", function.__module__.startswith("epoch0.train")
     alone: AbstractContextManager[Any] = nullcontext() if trains else ONE_AT_A_TIME
 
     @functools.wraps(function)

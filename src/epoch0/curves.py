@@ -194,8 +194,7 @@ class SemicircularArcs(_TwoEnds):
     def _points(self, t: Tensor) -> Tensor:
         index, share = _piece(t, self.planes)
         angle = math.pi * share
-        along = (index + 0.5 * (1.0 - torch.cos(angle))) / self.planes
-        bulge = self._radius * torch.sin(angle)
+        along, bulge = (index + 0.5 * (1.0 - torch.cos(angle))) / self.planes, self._radius * torch.sin(angle)
         exact: Tensor = self._start + along[:, None] * self._chord + bulge[:, None] * self._normals[index]
         return exact.to(self.dtype)
 

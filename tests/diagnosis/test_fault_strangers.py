@@ -285,3 +285,114 @@ def test_a_warm_up_in_the_loop_body_starts_where_it_is(stepped: bool) -> None:
     looked = find_faults(model, X[:100], Y[:100], loss=F.cross_entropy, optimizer=optimizer, data=(X, Y), step=step)
     assert kinds(looked)[:1] == ["learning rate"] * (not stepped), str(looked)
     assert optimizer.param_groups[0]["lr"] == pytest.approx(1e-5) and schedule.last_epoch == 0
+
+
+class Frozen(nn.Module):
+    """Layers that are not trained, as they were drawn."""
+
+    def __init__(self, frozen: bool) -> None:
+        super().__init__()
+        self.inside, self.end = (
+            nn.Sequential(nn.Linear(64, 12), nn.Tanh(), nn.Linear(12, 6), nn.Tanh()),
+            nn.Linear(6, 10),
+        )
+        self.inside.requires_grad_(not frozen)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.end(self.inside(x))
+        return out
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_layers_that_are_frozen_as_drawn_are_trained_on_a_copy(frozen: bool) -> None:
+    torch.manual_seed(0)
+    looked = found(Frozen(frozen), X, Y, rate=3e-3, seconds=60)
+    assert kinds(looked)[:1] == ["gradient flow"] * frozen, str(looked)
+    assert not frozen or "Train the frozen weights" in looked.faults[0].fix
+
+
+class Pictures(nn.Module):
+    """Pictures with their colours last, which a convolution wants first."""
+
+    def __init__(self, cut: bool) -> None:
+        super().__init__()
+        self.cut, self.inside = cut, nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(800, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.inside(x.view(-1, 3, 12, 12) if self.cut else x.permute(0, 3, 1, 2))
+        return out
+
+
+@pytest.mark.parametrize("cut", [True, False])
+def test_a_view_in_the_place_of_a_permutation(cut: bool) -> None:
+    draw = torch.Generator().manual_seed(0)
+    looked = found(Pictures(cut), torch.rand(300, 12, 12, 3, generator=draw), torch.arange(300) % 4)
+    assert [fault.kind for fault in looked.faults if "view" in fault.message] == ["shapes"] * cut
+
+
+@pytest.mark.parametrize("fault", ["dropout", "columns", ""])
+def test_what_a_regression_hardly_sees(fault: str) -> None:
+    """Outputs that dropout sets to zero, and a target that is small beside the other; both learn the rest."""
+    values = torch.stack([X[:, 0] * 300, X[:, 1] + X[:, 2]] if fault == "columns" else [X[:, 0], X[:, 1]], 1)
+    torch.manual_seed(0)
+    model = mlp(nn.Dropout(0.5), ends=2) if fault == "dropout" else mlp(ends=2)
+    looked = found(model, X, values, F.mse_loss, seconds=60)
+    assert kinds(looked)[:1] == {"dropout": ["regularization"], "columns": ["target scale"], "": []}[fault], str(looked)
+
+
+@pytest.mark.parametrize("rate", [0.5, 1e-2])
+def test_a_program_that_learns_is_looked_at_again_where_its_rate_is_in_doubt(rate: float) -> None:
+    """Momentum of 0.99: it knows the classes for a while, and loses them."""
+    torch.manual_seed(0)
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), rate, momentum=0.99 if rate > 0.1 else 0.9)
+    data = DataLoader(TensorDataset(X, Y), 32, shuffle=True, generator=torch.Generator().manual_seed(0))
+    looked = find_faults(model, X[:100], Y[:100], loss=F.cross_entropy, optimizer=optimizer, data=data)
+    assert bool(looked.faults) == (rate > 0.1), str(looked)
+    assert looked.mending is not None and (looked.mending.own.steps > 200) == (rate > 0.1)
+
+
+@pytest.mark.parametrize("fault", ["turned", "exchanged", ""])
+def test_targets_the_other_way_round(fault: str) -> None:
+    """Maps with rows and columns exchanged; alike and not alike in a loss of distances."""
+    draw = torch.Generator().manual_seed(0)
+    torch.manual_seed(0)
+    if fault == "exchanged":
+        pairs, centres = torch.randint(3, (2, 600), generator=draw), 2 * torch.randn(3, 16, generator=draw)
+        x = (centres[pairs] + 0.8 * torch.randn(2, 600, 16, generator=draw)).movedim(0, 1)
+        alike = (pairs[0] == pairs[1]).float()
+        inside = nn.Sequential(
+            nn.Flatten(0, 1), nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 8), nn.Unflatten(0, (-1, 2))
+        )
+
+        def loss(ends: Tensor, wanted: Tensor) -> Tensor:
+            far = (ends[:, 0] - ends[:, 1]).norm(dim=1)
+            return (wanted * (2 - far).relu().square() + (1 - wanted) * far.square()).mean()
+
+        looked = found(inside, x, alike, loss, seconds=60)
+    else:
+        x = torch.rand(400, 1, 12, 12, generator=draw)
+        maps = (nn.functional.avg_pool2d(x, (1, 5), 1, (0, 2)) > 0.55).float()
+        net = nn.Sequential(nn.Conv2d(1, 16, 5, padding=2), nn.ReLU(), nn.Conv2d(16, 1, 5, padding=2))
+        wanted = maps.transpose(-1, -2) if fault else maps
+        looked = found(net, x, wanted, F.binary_cross_entropy_with_logits, rate=1e-2, seconds=60)
+    assert kinds(looked)[:1] == ["labels"] * bool(fault), str(looked)
+
+
+def test_a_loop_body_whose_targets_move_with_a_copy_of_the_model_is_not_judged() -> None:
+    model, wanted = mlp(ends=2), mlp(ends=2)
+    count = [0]
+
+    def step(model: nn.Module, optimizer: Any, loss: Any, x: Tensor, y: Tensor) -> None:
+        with torch.no_grad():
+            aim = y[:, 1] + 0.9 * wanted(x.roll(1, 1)).amax(1)
+        optimizer.zero_grad()
+        F.smooth_l1_loss(model(x).gather(1, y[:, :1].long())[:, 0], aim).backward()
+        optimizer.step()
+        count[0] += 1
+        if count[0] % 20 == 0:
+            wanted.load_state_dict(model.state_dict())
+
+    y = torch.stack([torch.arange(len(X)) % 2, X[:, 0]], 1)
+    looked = find_faults(model, X[:100], y[:100], optimizer=adam(model), data=(X, y), step=step)
+    assert not looked.faults and any("makes targets of its own" in line for line in looked.not_examined), str(looked)

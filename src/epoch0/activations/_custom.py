@@ -206,8 +206,7 @@ def _check_derivative(phi: _Checked, slope: _Checked, breaks: tuple[float, ...],
     for point in breaks:
         h = h[np.abs(h - point) > 2 * step]
     coarse, expected = ((phi(h + item) - phi(h - item)) / (2 * item) for item in (step, step / 4))
-    value = slope(h)
-    allowance = 1e-4 * (1e-3 + np.abs(expected).max()) + 2 * np.abs(expected - coarse)
+    value, allowance = slope(h), 1e-4 * (1e-3 + np.abs(expected).max()) + 2 * np.abs(expected - coarse)
     if (bad := ~np.isfinite(value) | (np.abs(value - expected) > allowance)).mean() > allowed:
         where = f"at h={float(h[bad][0]):.6g} it is {float(value[bad][0]):.6g}, differences of phi give"
         raise InputError(f"{slope.what} by autograd is wrong: {where} {float(expected[bad][0]):.6g}.")

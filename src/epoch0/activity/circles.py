@@ -56,8 +56,7 @@ def turn(
     whether a face is met, as a part of the values' size.
     """
     quarters = max(1, math.ceil(span / (math.pi / 2) - 1e-9))
-    ends = torch.linspace(0, span, quarters + 1, dtype=torch.float64)
-    curves = coefficients.shape[1]
+    ends, curves = torch.linspace(0, span, quarters + 1, dtype=torch.float64), coefficients.shape[1]
     group = torch.arange(curves).repeat_interleave(quarters)
     values = {0: coefficients.repeat_interleave(quarters, dim=1)}
     none = Crossings(group[:0], ends[:0], group[:0], group[:0])

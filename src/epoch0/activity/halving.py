@@ -198,8 +198,7 @@ class Search:
 
 def search(evaluate: Evaluate, functions: int, caution: float, points: int | None, seed: int) -> Search:
     """Find the sign changes of functions, each in steps of its own, with about ``points`` values each at most."""
-    grid = torch.linspace(0, 1, _FIRST_OF_EACH + 1, dtype=torch.float64)
-    number = torch.arange(functions)
+    grid, number = torch.linspace(0, 1, _FIRST_OF_EACH + 1, dtype=torch.float64), torch.arange(functions)
     values = evaluate(number.repeat_interleave(len(grid)), grid.repeat(functions)).reshape(functions, -1)
     looked = values.numel()
     ends = (grid[:-1].repeat(functions), grid[1:].repeat(functions), values[:, :-1].flatten(), values[:, 1:].flatten())

@@ -207,8 +207,7 @@ def regions(
         raise InputError("--plot draws a plane with its geometry; give --plane A B C, without --count-only.")
     if plot is not None:
         check_picture(plot)
-    network = load_model(model, weights=weights, seed=seed).eval()
-    work = dict[str, Any](memory=memory)
+    network, work = load_model(model, weights=weights, seed=seed).eval(), dict[str, Any](memory=memory)
     given = inputs_for(network, data=data_name, input_shape=input_shape, batch=10_000, seed=seed, data_dir=data_dir).x
     if isinstance(given, dict):
         raise InputError(f"regions lie among the inputs of a model of one input; this one takes {', '.join(given)}.")

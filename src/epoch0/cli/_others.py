@@ -217,8 +217,7 @@ def eoc(
 
     rows: list[dict[str, Any]] = []
     for name in names or list(KNOWN):
-        rule = load_activation(name)
-        given = {"weight_std": weight_std, "bias_std": bias_std}
+        rule, given = load_activation(name), {"weight_std": weight_std, "bias_std": bias_std}
         if weight_std is None and bias_std is None:
             given["bias_std"] = 0.0 if rule.homogeneous else BIAS_STD
         try:

@@ -71,8 +71,7 @@ def log_chart(
     logs = [math.log10(value) for value in every if _drawn(value)] or [-1.0, 1.0]
     low, high = min(logs), max(logs)  # powers of ten, with a little air
     air = max(0.06 * (high - low), (decades - (high - low)) / 2, 0.04) if any(map(_drawn, every)) else 0.0
-    area = _Area(count, low - air, high + air)
-    title = f"{title}, logarithmic"
+    area, title = _Area(count, low - air, high + air), f"{title}, logarithmic"
     parts = [
         f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title, quote=True)}">',
         f"<title>{escape(title)}</title>",
@@ -217,8 +216,7 @@ def pictures(checkup: Mapping[str, Any]) -> dict[str, Any]:
 
 def _carried(checkup: Mapping[str, Any], key: str) -> list[float | None]:
     """A norm at the input and after each layer, over that where it starts: at the input, for gradients at the end."""
-    layers = checkup["layers"]
-    first = {"tangent": 1.0, "gradient": checkup["input_gradient"]}
+    layers, first = checkup["layers"], {"tangent": 1.0, "gradient": checkup["input_gradient"]}
     values = [first[key] if key in first else layers[0]["norm_in"] if layers else None, *(one[key] for one in layers)]
     start = values[-1 if key == "gradient" else 0]
     return [None if value is None or not start else value / start for value in values]

@@ -215,8 +215,7 @@ def equivalence(given: Settings, resolution: float) -> tuple[Array, float]:
     means, errors, samples = (np.moveaxis(a[:, pairs], 1, 0) for a in (given.measured, given.errors, given.samples))
     scale = np.abs(given.measured).max(1, keepdims=True)
     error = np.hypot(*errors)  # (settings, pairs)
-    freedom = welch_freedom(errors, samples)
-    margin = resolution * scale - np.abs(means[0] - means[1])
+    freedom, margin = welch_freedom(errors, samples), resolution * scale - np.abs(means[0] - means[1])
     near = scores(margin, error, freedom, np.broadcast_to(scale, margin.shape)).min(1)
     half = (t_quantile(freedom, 0.995) * error).max(1)
     return near, float(np.divide(half, scale[:, 0], out=np.where(half > 0, np.inf, 0.0), where=scale[:, 0] > 0).max())
@@ -224,15 +223,13 @@ def equivalence(given: Settings, resolution: float) -> tuple[Array, float]:
 
 def welch(given: Settings) -> Array:
     """Welch's test for equal means: the p-value of each setting."""
-    scale = np.maximum(np.abs(given.measured).max(1, keepdims=True), 1e-300)
-    count = given.measured.shape[1]
+    scale, count = np.maximum(np.abs(given.measured).max(1, keepdims=True), 1e-300), given.measured.shape[1]
     weight = weights(given.errors, np.broadcast_to(scale, given.errors.shape))
     total = weight.sum(1, keepdims=True)
     mean = (weight * given.measured).sum(1, keepdims=True) / total
     between_groups = (weight * (given.measured - mean) ** 2).sum(1) / (count - 1)
     spread = np.asarray(((1 - weight / total) ** 2 / np.maximum(given.samples - 1, 1)).sum(1))
-    statistic = between_groups / (1 + 2 * (count - 2) / (count**2 - 1) * spread)
-    known = spread == 0
+    statistic, known = between_groups / (1 + 2 * (count - 2) / (count**2 - 1) * spread), spread == 0
     freedom = (count**2 - 1) / np.where(known, 1.0, 3 * spread)
     normal = special.chdtrc(count - 1, statistic * (count - 1))
     return np.asarray(np.where(known, normal, special.fdtrc(count - 1, freedom, statistic)))

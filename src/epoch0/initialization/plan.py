@@ -178,8 +178,7 @@ def keep(tape: Tape, layers: tuple[Layer, ...], blocks: Mapping[str, Branch], st
             continue
         found = blocks[layer.name]
         ratio = spread[scaled[layer.name]] / max(spread[found.shortcut], 1e-30)
-        ops = tape.ops[tape.nodes[layer.input].op + 1 : tape.nodes[layer.output].op + 1]
-        places = 1.0
+        ops, places = tape.ops[tape.nodes[layer.input].op + 1 : tape.nodes[layer.output].op + 1], 1.0
         if any("attention" in op.name or op.name == "softmax" for op in ops):
             # what differs from place to place averages out in attention that is not sharp, and comes back in training
             places = math.prod(tape.nodes[found.node].shape[:-1]) / len(tape.x)

@@ -91,8 +91,7 @@ def row(step: Step, plan: Plan, biases: Mapping[str, Tensor], gains: Mapping[str
     """What a weighted operation was set to, given the values of biases and the gains of layers, by name."""
     site, rule = step.site, step.follow.activation
     kept = site.original if site.mask is None else site.original[site.mask]
-    before = float(kept.double().square().mean().sqrt()) * site.fan_in**0.5
-    bias = biases.get(site.bias)
+    before, bias = float(kept.double().square().mean().sqrt()) * site.fan_in**0.5, biases.get(site.bias)
     bias_std = float("nan") if bias is None else float(bias.double().square().mean().sqrt())
     # gain of the segment that the target is for, where that is a layer but for its averages
     alone = step.layer.weighted == 1 and step.layer.name in gains

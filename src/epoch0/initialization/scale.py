@@ -172,8 +172,7 @@ class ScalePass:
         if step.start in self.began and tangent is not None:
             arriving = float(site.through(tangent.square()).double().mean()) / self.began[step.start] / step.lead
         arriving = arriving if arriving > 0 else 1.0
-        target = step.target * self.corrections.get(place, 1.0) / arriving
-        bias = self.biases.get(site.bias)
+        target, bias = step.target * self.corrections.get(place, 1.0) / arriving, self.biases.get(site.bias)
         bias_std = 0.0 if bias is None else float(bias.double().square().mean().sqrt())
         if step.scale_free:
             step.weight_std = standard(step)
@@ -259,8 +258,7 @@ class ScalePass:
         return solved(lambda s: s**2 * float((into * rule.derivative(s * signal + offset) ** 2).mean()), target, line)
 
     def _set_norm(self, place: int, norm: NormStep, tensor: Tensor) -> Tensor:
-        tangent = forward_ad.unpack_dual(tensor).tangent
-        goal = norm.goal * self.corrections.get(place, 1.0)
+        tangent, goal = forward_ad.unpack_dual(tensor).tangent, norm.goal * self.corrections.get(place, 1.0)
         norm.factor = math.sqrt(goal)
         if tangent is not None and (start := norm.layer.input) in self.began:
             arriving = float(tangent.double().square().mean()) / self.began[start]

@@ -276,8 +276,7 @@ def agreement(
     if not math.isfinite(measured):
         return "no comparison: numbers overflow"
     parts = [error**2 for error in errors if math.isfinite(error)]
-    variance = sum(parts) + finite_width**2
-    sampled = sum(part**2 for part in parts) / (directions - 1)
+    variance, sampled = sum(parts) + finite_width**2, sum(part**2 for part in parts) / (directions - 1)
     freedom = min(variance**2 / sampled, MANY) if sampled > 0 else MANY
     limit = -float(special.stdtrit(freedom, special.ndtr(-SURE) / layers))
     if abs(measured - predicted) <= max(limit * math.sqrt(variance), NEAR * predicted):

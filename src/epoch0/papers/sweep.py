@@ -328,8 +328,7 @@ class Artifact:
             told = re.search(rf"(?<![\w.]){re.escape(values)}(?![\w.])", text) if named is None else name in named
             if (every or varies) and values and not told and (name != "runs" or values != "1"):
                 parts.append(f"{name.replace('_', ' ')}: {values}")
-        bars = ["bars: two standard errors"] if "bars" not in text and self.tables is None else []
-        return "; ".join([*parts, *bars])
+        return "; ".join([*parts, *["bars: two standard errors"] * ("bars" not in text and self.tables is None)])
 
     def of_paper(self, setting: Sweep) -> str:
         """The paper's own, as far as that setting differs from it: the parts of its caption that are not the same."""

@@ -187,8 +187,7 @@ def _largest(step: Largest, complex_: Complex, values: Values, square: Tensor, n
     values[step.output] = flat[:, windows[:, 0]]
     for entry in range(1, windows.shape[1]):
         flat = values[source].reshape(len(values[source]), -1)
-        challenger = flat[:, windows[:, entry]]
-        owners = _owners(number, [entry], len(windows), flat.device)
+        challenger, owners = flat[:, windows[:, entry]], _owners(number, [entry], len(windows), flat.device)
         if (cut := complex_.cut(challenger - values[step.output], limit, number, owners)) is not None:
             challenger = cut.take(challenger)
             for slot, tensor in values.items():

@@ -301,8 +301,7 @@ def _by_sum(width: int, excess: float) -> float:
     logs = -special.gammaln(on + 1) - special.gammaln(width - on + 1)
     mass = np.exp(logs - logs.max())
     mass /= mass.sum()
-    half = width * (1 + excess) / 4
-    return float(mass @ (special.gammaincc if excess > 0 else special.gammainc)(on / 2, half))
+    return float(mass @ (special.gammaincc if excess > 0 else special.gammainc)(on / 2, width * (1 + excess) / 4))
 
 
 def _by_contour(width: int, excess: float, u: float) -> float:

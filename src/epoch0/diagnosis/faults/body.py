@@ -244,10 +244,10 @@ class _Reading:
             self.body.until("backward", self.call.batch, object(), model=self.body.model.train())
             return True
         with suppress(Exception):  # values, or a model that it runs twice
-            right = torch.zeros_like(self.output).scatter_(1, self.call.targets[:, None], 5.0)
-            given = self.call.batch, self.call.targets
+            given, y = (self.call.batch, self.call.targets), self.call.targets
+            right = y if y.is_floating_point() else torch.zeros_like(self.output).scatter_(1, y[:, None], 5.0)
             good, bad = (self.body.until("backward", *given, z)[0] for z in (right, right.roll(1, 1)))
-            return bool(good >= bad - 0.1)
+            return y.is_floating_point() or bool(good >= bad - 0.1)  # no loss is usual for values
         return False
 
     def leaves(self) -> bool:
@@ -287,11 +287,16 @@ def as_handed(call: Call, data: Any, optimizer: torch.optim.Optimizer, step: Own
     if y is not None:
         with torch.no_grad(), suppress(Exception):
             read.look()
-    alone = y is None or read.repeats() or read.differs()  # it has targets of its own, for what else it runs
+    other = read.differs()
+    alone = y is None or read.repeats() or other  # it has targets of its own, for what else it runs
+    cells = (cell.cell_contents for cell in getattr(step, "__closure__", None) or ())
+    held = [item for item in cells if isinstance(item, nn.Module) and item is not call.model]
+    # they move with a copy of the model that gives them, as a target network does
+    moving = (other or read.whole) and any(m.state_dict().keys() == call.model.state_dict().keys() for m in held)
     if not alone and (read.plain or not (read.followed or read.leaves())):
         return call, data, step, ""
-    if alone or not read.followed:
-        if not read.runs():
+    if alone or moving or not read.followed:
+        if moving or not read.runs():
             return call, data, step, LONE
         if y is None and data is not None and isinstance(x, tuple | list) and len(x) == 2:
             data = (data, None)

@@ -58,7 +58,7 @@ def _end_with(program: UserProgram, seen: Evidence, new: str) -> str:
     with torch.no_grad():
         if new == "Softmax" and float(program.loss(out.softmax(1), seen.call.targets)) < 0:
             return ""  # the loss takes logarithms
-    if new == "LogSoftmax" and old:
+    if new == "LogSoftmax":
         with torch.no_grad():
             one, other = (float(program.loss(o, seen.call.targets)) for o in (out, out.log_softmax(1)))
         if abs(one - other) <= 1e-4 * abs(one):
@@ -73,27 +73,30 @@ def _end_with(program: UserProgram, seen: Evidence, new: str) -> str:
 
 
 def _fitting_loss(program: UserProgram, seen: Evidence) -> str:
-    """The usual loss for such targets, of logits where the outputs are none."""
+    """The usual loss for such targets, of logits where the outputs are none; nothing where it is the one there is."""
     old, _ = ending(program.call.model, seen)
-    targets, out = program.call.targets, seen.first.output
+    targets, out, plain = program.call.targets, seen.first.output, program.loss
     if out is None or out.dim() < 2:
         return ""
-    wide, floats, same = out.shape[1] > 1, targets.is_floating_point(), targets.shape == out.shape
+    wide, floats, same = out.shape[1] > 1, targets.is_floating_point(), targets.shape[1:] == out.shape[1:]
     hot = floats and same and one_hot(targets) and bool((targets >= 0).all())
-    binary = same and bool(((targets == 0) | (targets == 1)).all())
     if wide and (hot or (not floats and targets.dim() == out.dim() - 1)):
-        program.loss = lambda o, t: F.cross_entropy(o, t)
+        program.loss, fix = lambda o, t: F.cross_entropy(o, t), "Use the cross-entropy of logits."
+        if old:
+            fix = f"Use the cross-entropy, without the {old} where it takes logits."
         if old in ("Softmax", "Sigmoid"):
             program.loss = lambda o, t: F.cross_entropy(o.clamp_min(torch.finfo(o.dtype).tiny).log(), t)
-        return "Use the cross-entropy" + (" of logits." if not old else f", without the {old} where it takes logits.")
-    if binary:
-        plain = F.binary_cross_entropy if old == "Sigmoid" else F.binary_cross_entropy_with_logits
-        program.loss = lambda o, t: plain(o, t.to(o.dtype))
-        return "Use the binary cross-entropy" + ("." if old == "Sigmoid" else " with logits.")
-    if floats and targets.numel() == out.numel() // len(out) * len(targets):
-        program.loss = lambda o, t: F.huber_loss(o, t.reshape(o.shape))
-        return "Use the Huber loss."
-    return ""
+    elif same and bool(((targets == 0) | (targets == 1)).all()):
+        usual = F.binary_cross_entropy if old == "Sigmoid" else F.binary_cross_entropy_with_logits
+        program.loss = lambda o, t: usual(o, t.to(o.dtype))
+        fix = "Use the binary cross-entropy" + ("." if old == "Sigmoid" else " with logits.")
+    elif floats and targets.numel() == out.numel() // len(out) * len(targets):
+        program.loss, fix = lambda o, t: F.huber_loss(o, t.reshape(o.shape)), "Use the Huber loss."
+    else:
+        return ""
+    with torch.no_grad():
+        one, two = (float(loss(out, seen.call.targets)) for loss in (plain, program.loss))
+    return "" if abs(one - two) <= 1e-5 * abs(one) else fix
 
 
 def _scaled(program: UserProgram, seen: Evidence, mean: bool) -> str:
@@ -246,6 +249,26 @@ def _attached(program: UserProgram, seen: Evidence) -> str:
     return "Leave detach() out: nothing before it gets a gradient from what comes after." if cuts else ""
 
 
+def _thawed(program: UserProgram, seen: Evidence) -> str:
+    if all(p.requires_grad for p in program.call.model.parameters()):
+        return ""
+    program.call.model.requires_grad_(True)
+    program.optimizer = _made_anew(program)
+    return "Train the frozen weights, too."
+
+
+def _other_way(program: UserProgram, seen: Evidence, turn: bool) -> str:
+    """The two targets exchanged, which losses of distances tell apart; or rows and columns of square maps."""
+    targets = program.call.targets
+    if turn and targets.dim() > 2 and targets.shape[-1] == targets.shape[-2] > 3:
+        program.call = replace(program.call, targets=targets.transpose(-1, -2))
+        return "Exchange rows and columns of the targets: they are turned against the inputs."
+    if not turn and targets.is_floating_point() and (two := targets.unique().tolist()) in ([0, 1], [-1, 1]):
+        program.call = replace(program.call, targets=sum(two) - targets)
+        return f"Exchange the targets {two[0]:g} and {two[1]:g}, or what the loss makes of the one and the other."
+    return ""
+
+
 def _wider(program: UserProgram, seen: Evidence) -> str:
     """Hidden layers of few units made wide, and the batch norms behind them."""
     model, least = program.call.model, WIDE
@@ -334,6 +357,9 @@ CHANGES: tuple[Change, ...] = (
     Change("rate by size", "learning rate", "optimizer", _rate_by_size),
     Change("anew", "update", "optimizer", _anew),
     Change("attached", "gradient flow", "model", _attached),
+    Change("thawed", "gradient flow", "model", _thawed),
+    Change("turned", "labels", "targets", partial(_other_way, turn=True)),
+    Change("exchanged", "labels", "targets", partial(_other_way, turn=False)),
     Change("draw", "initialization", "model", _drawn),
     Change("wider", "architecture", "model", _wider),
     Change("swapped", "loss", "loss", _swapped),

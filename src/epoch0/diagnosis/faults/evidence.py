@@ -93,6 +93,7 @@ class Pass:
     problem: str = ""  # why there is no loss
     # functions that made (n, n) of (n,) and (n, 1), of n examples, and distances of so many outputs from one target
     tables: list[tuple[str, int]] = field(default_factory=list)
+    recut: list[tuple[Any, ...]] = field(default_factory=list)  # shapes before and after a view that exchanges sizes
     shares: list[str] = field(default_factory=list)  # layers with weights that the shares of a softmax go into
 
     @property
@@ -119,9 +120,9 @@ class _Heard(Calls):
         return made
 
 
-def _broadcasts(count: int, found: list[tuple[str, int]]) -> _Heard:
-    """Records where a column and a row of all examples make a table, and several outputs lie at a distance of one."""
-    row, column = (count,), (count, 1)
+def _broadcasts(count: int, into: Pass) -> _Heard:
+    """Records where a column and a row of all examples make a table, several outputs lie far from one, views."""
+    row, column, found = (count,), (count, 1), into.tables
 
     def note(name: str, args: Any, kwargs: Any, made: Any) -> None:
         two = [a for a in args[:2] if isinstance(a, Tensor)]
@@ -130,6 +131,10 @@ def _broadcasts(count: int, found: list[tuple[str, int]]) -> _Heard:
             found.extend([] if pairs else [(name, 0)])  # a table that is meant compares all with themselves
         if name in DISTANCES and column in shapes and {(len(s), s[0]) for s in shapes} == {(2, count)}:
             found.extend((name, width) for width in {s[1] for s in shapes} - {1})
+        if name in ("view", "reshape") and isinstance(made, Tensor) and isinstance(args[0], Tensor):
+            old, new = tuple(args[0].shape), tuple(made.shape)
+            if old != new and old[:1] == new[:1] == row and sorted(old) == sorted(new) and 1 not in old[1:]:
+                into.recut.append((old, new))
 
     return _Heard(note)
 
@@ -268,7 +273,7 @@ class Evidence:
                 same_noise()
                 for module in call.model.train().modules():
                     module.register_forward_hook(seen)
-                with _broadcasts(count, found.tables), _dropout(found.dropped):
+                with _broadcasts(count, found), _dropout(found.dropped):
                     raw = found.raw = call.raw()
                     found.output = call.output(raw)
                     found.loss = None if self.blind else self.loss_in(call, raw)
@@ -409,8 +414,7 @@ class Evidence:
             old = {name: p.detach().clone() for name, p in model.named_parameters()}
             begin = (index * count) % max(1, call.examples - count + 1)
             rows = call.rows(slice(begin, begin + count)) if call.splits and count < call.examples else call
-            slopes = self._step(model, optimizer, step, rows, loop)
-            new = dict(model.named_parameters())
+            slopes, new = self._step(model, optimizer, step, rows, loop), dict(model.named_parameters())
             if loop:
                 loop[-1].moved = any(not torch.equal(new[n].detach(), p) for n, p in old.items())
             if index == 0 and slopes:

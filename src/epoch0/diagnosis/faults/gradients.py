@@ -48,8 +48,7 @@ def first_not_finite(seen: Evidence, first: Pass) -> Iterator[Fault]:
             yield Fault("output activation", "outputs", message, "End with a sigmoid or a softmax.", certainty=0.94)
     elif bad := [n for n, g in first.gradients.items() if g is not None and not bool(g.isfinite().all())]:
         message = f"The gradient of {bad[0]} is not finite though the loss is."
-        fix = "Look for a root or norm at 0, or a masked NaN."
-        ends = (first.loss, first.output)
+        fix, ends = "Look for a root or norm at 0, or a masked NaN.", (first.loss, first.output)
         gradient = torch.autograd.grad(*ends, retain_graph=True, allow_unused=True)[0]  # type: ignore[arg-type]
         early = gradient is not None and not bool(gradient.isfinite().all())  # before it has come to the model
         yield Fault("loss" if early else "gradient flow", "loss" if early else bad[0], message, fix, certainty=0.9)
@@ -129,6 +128,16 @@ def cut_off(seen: Evidence, first: Pass) -> Iterator[Fault]:
             yield Fault("hidden activation", "model", message, fix, certainty=0.89)
             break
     yield Fault(kind, stuck[0], message, fix, certainty=0.9)
+
+
+def frozen_as_drawn(first: Pass) -> Iterator[Fault]:
+    """Frozen layers before trained ones whose weights are as torch draws them, and so were learned nowhere."""
+    layers = [(n, m.weight) for n, m, _ in first.ran if isinstance(m, nn.Linear | nn.Conv1d | nn.Conv2d)]
+    for name, weight in [(n, w) for n, w in layers[:-1] if not w.requires_grad and w.numel() >= 50][:1]:
+        bound = weight[0].numel() ** -0.5
+        if float(weight.abs().max()) <= 1.0001 * bound and abs(float(weight.std()) * 3**0.5 / bound - 1) < 0.1:
+            message = f"'{name}' is frozen, and its weights are as torch draws them: uniform within {bound:.3g}."
+            yield Fault("gradient flow", name, message, "Load trained weights, or train these.", certainty=0.7)
 
 
 def norm_of_one(first: Pass) -> Iterator[Fault]:
@@ -221,6 +230,13 @@ def examples_mix(seen: Evidence) -> Iterator[Fault]:
         message = f"Other examples' inputs change an example's outputs by up to {seen.mixed:.2g} of their size."
         fix = "Look for batch_first, a view instead of a transpose, or a softmax or norm over the batch."
         yield Fault("shapes", "outputs", message, fix, certainty=0.93)
+
+
+def recut(first: Pass) -> Iterator[Fault]:
+    """A view that exchanges the sizes of dimensions: it cuts the numbers anew, in the order in which they lie."""
+    for old, new in first.recut[:1]:
+        message = f"A view makes {new} of {old}: it cuts the numbers anew, and exchanges no dimensions."
+        yield Fault("shapes", "model", message, "Use permute or transpose in its place.", certainty=0.9)
 
 
 def inputs_ignored(seen: Evidence, after: After, quiet: tuple[Tensor, Tensor]) -> Iterator[Fault]:

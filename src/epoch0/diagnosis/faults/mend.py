@@ -19,6 +19,7 @@ BETTER = 0.05  # how much more of the targets a changed copy must know than the 
 RISING, SLOW = 0.05, 0.45  # what a slow program knows after many epochs, and gains in their second half; less is little
 TRIES = 12  # changes for which the seconds should suffice
 SURE = 0.85  # once a fault seen before training with this certainty is repaired, no other changes are tried
+UNSTEADY = 1.5  # times the first loss: one that was as large on its way may rise again
 SCHEDULED = 0.01  # a schedule that leaves less of the rate than this within the steps of a trial is too fast
 
 # An activation or a scale suspected with this certainty stands against a program that learns, if its copy without it
@@ -26,6 +27,7 @@ SCHEDULED = 0.01  # a schedule that leaves less of the rate than this within the
 SOONER = (0.75, 0.2)
 UNREFUTED = ("labels", "loss", "data", "output activation")  # by a loss that falls where it reads no targets
 SLOWING = ("output activation", "hidden activation", "data", "input scale", "initialization")
+SLOWED = ("rate*10", "rate/10", "turned")  # tried of what learns slowly; the latter are faults where they help much
 AS_SAID = ("learning rate", "initialization", "input scale", "target scale")  # the change tried is the advice itself
 KEPT = ("update", "loss", "optimizer")  # kinds whose fix says more than what was tried
 INSIDE = ("outputs", "targets", "loss")  # what cannot be changed where the model computes its own loss
@@ -91,7 +93,7 @@ class Mending:
         heard = own.held is None or own.others < BY_HEART[2] or own.held > own.known / 8  # not only by heart
         sooner = _slow(own) and any(item.mends and _sooner(own, item.trained) for item in self.tried)
         sooner |= own.by_heart and any(item.mends for item in self.tried)  # what holds for others could be learned
-        smaller = max((i.trained.known for i in self.tried if i.changes[0].name == "rate/10"), default=0.0)
+        smaller = max((i.trained.known for i in self.tried if i.changes[0].name in SLOWED[1:]), default=0.0)
         sooner |= own.slowly and smaller >= own.known + CLEARLY
         return (own.learns or (slow and heard)) and not sooner
 
@@ -133,7 +135,7 @@ def mend(seen: Evidence, suspects: Sequence[Fault], seconds: float, tell: Tell) 
         sound, slow = Mending(own).sound and not own.idle, _slow(own) or own.by_heart
         short = (own.steps < STEPS or cut) and math.isfinite(own.known) and not (sound or suspects)  # for want of time
         if sound and not (suspects := _standing(own, suspects)) and not slow:
-            others = [change for change in CHANGES if change.name in ("rate*10", "rate/10") and own.slowly]
+            others = [change for change in CHANGES if change.name in SLOWED and own.slowly]
             longer = [_try(program, seen, (change,), own, own.steps, 2 * seconds / TRIES) for change in others]
             return Mending(own, tuple(done for done in longer if done is not None))
         if program.untold and not sound and not math.isnan(own.known):
@@ -179,6 +181,13 @@ def _own(program: UserProgram, suspects: Sequence[Fault], seconds: float, seen: 
     if not (enough or math.isnan(own.known) or number <= own.steps):
         own = own.then(copied.train(number - own.steps, seconds / 4, seed=1))
         own = replace(own, early=own.early or (number < epochs and not at_once))
+    doubts = any(f.kind in ("learning rate", "optimizer", "loss") for f in suspects)
+    doubts |= any(float(group.get("momentum") or 0) > 0.95 for group in program.optimizer.param_groups)
+    if own.learns and own.steps < STEPS <= number and (doubts or max(own.losses) > UNSTEADY * own.losses[0] > 0):
+        # a rate that is too large, or a logarithm of 0, may come out later; whether it goes on to know them then
+        later = copied.train(2 * STEPS - own.steps, seconds / 6, seed=1, enough=math.inf)
+        looks = sorted(0.0 if math.isnan(known) else known for _, known in later.curve[1:])
+        own = own if math.isfinite(later.known) and looks[len(looks) // 2] >= CLEARLY else own.then(later)
     known, most, least = BY_HEART
     words = [t[0].numel() if not t.is_floating_point() else MANY for _, t in parts(program.call.batch) if t.dim()]
     ids = sum(words) <= 4 and count >= SAMPLED  # of pairs of names a sample tells little of others

@@ -136,7 +136,7 @@ def _idle(reach: Reach) -> float | None:
     two, z = reach.targets.unique().tolist(), (0.9 * reach.output + 0.05).requires_grad_()
     with torch.enable_grad():
         value = reach.score(z)
-    if not reach.values or len(two) != 2 or not value.requires_grad:
+    if not (reach.values or reach.targets.dim() == 1) or len(two) != 2 or not value.requires_grad:
         return None
     (slope,) = torch.autograd.grad(value, z)
     idle = [value for value in two if not bool(slope[reach.targets == value].any())]

@@ -137,7 +137,7 @@ def loop_body(seen: Evidence, after: After) -> Iterator[Fault]:
     alone = _apart(second.left, second.wanted, both)
     if not any(item.moved for item in loop) and alone < 0.05:
         message = "No step moves a parameter, and each leaves its gradient behind."
-        fix = "Call loss.backward() between optimizer.zero_grad() and optimizer.step()."
+        fix = "Call optimizer.zero_grad(), then loss.backward(), then optimizer.step(), each of them in every step."
         yield Fault("update", "step", message, fix, certainty=0.95)
     elif first.moved and second.moved and total < 0.05 < alone:  # else they are added up on purpose
         message = "The gradient of a step is added to those of the steps before."
@@ -268,6 +268,10 @@ def settings(seen: Evidence) -> Iterator[Fault]:
     for name, p in [one for one in (*drops, *(("F.dropout", p) for p in seen.first.dropped)) if one[1] > 0.9][:1]:
         fix = f"p is the share that is dropped: {1 - p:.2g} keeps {100 * p:.4g}%."  # often what was meant to be kept
         yield Fault("regularization", name, f"Dropout '{name}' drops {100 * p:.4g}%.", fix, certainty=0.85)
+    for name, p in [(n, p) for n, p in drops if n == seen.first.last and seen.targets is not None][:1]:
+        sure = 0.87 if seen.targets is not None and seen.targets.is_floating_point() else 0.6
+        message = f"'{name}' is the last module: in training {p:.0%} of the outputs are zero."
+        yield Fault("regularization", name, message, "Leave dropout out at the end.", certainty=sure)
     for name in [n for n, m in ran if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.momentum == 0.0][:1]:
         message = f"{name} has a momentum of 0: its running averages stay where they began, and evaluation uses them."
         yield Fault("normalization", name, message, "Use the default momentum of 0.1.", certainty=0.9)

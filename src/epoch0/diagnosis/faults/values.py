@@ -81,6 +81,14 @@ def classes(seen: Evidence, targets: Tensor) -> Iterator[Fault]:
         yield Fault("loss", "loss", message, fix, certainty=0.9)
 
 
+def columns_apart(seen: Evidence, reach: Reach, targets: Tensor) -> Iterator[Fault]:
+    """Several values for each example, some of them so small beside others that the loss hardly sees them."""
+    least, most = (float(end) for end in targets.double().std(0).aminmax()) if targets.dim() == 2 else (0.0, 0.0)
+    if 0 < 100 * least < most and reach.values and reach.exact and targets.shape[1] <= 20 and not reach.last.name:
+        message = f"The deviations of the {targets.shape[1]} targets go from {least:.3g} to {most:.3g}."
+        yield Fault("target scale", "targets", message, "Standardize each column of the targets.", certainty=0.87)
+
+
 def examples_alike(seen: Evidence, inputs: Tensor) -> Iterator[Fault]:
     """Inputs that are the same, all of them or most; classes that come one after the other."""
     targets = seen.targets

@@ -116,8 +116,7 @@ def boundaries(spec: Spec, seed: int) -> dict[str, Any]:
     """
     sizes = [spec.inputs, *[spec.neurons // spec.depth] * spec.depth, 1]
     (kinked, scale), biases = NONLINEARITIES[spec.breakpoints], Gaussian(spec.bias_std)
-    weights = LAWS[spec.law].scaled(scale**0.5)
-    source = numpy_generator(seed, spec.breakpoints, spec.depth)
+    weights, source = LAWS[spec.law].scaled(scale**0.5), numpy_generator(seed, spec.breakpoints, spec.depth)
     found = []
     for net in ensemble(spec.networks, sizes, kinked, weights, biases, seed=seed, dtype=torch.float64):
         x, u = (torch.from_numpy(source.standard_normal(shape)) for shape in ((spec.points, spec.inputs), spec.inputs))
@@ -221,8 +220,7 @@ def pieces(spec: Spec, seed: int) -> dict[str, Any]:
     """
     sizes, places = [2, *[spec.neurons // spec.depth] * spec.depth, 1], spec.breakpoints * spec.neurons
     (kinked, scale), biases = NONLINEARITIES[spec.breakpoints], Gaussian(spec.bias_std)
-    source = numpy_generator(seed)
-    rho = spec.breakpoints / (math.sqrt(2 * math.pi) * spec.bias_std)
+    source, rho = numpy_generator(seed), spec.breakpoints / (math.sqrt(2 * math.pi) * spec.bias_std)
     found: dict[str, list[Any]] = {"counted": [], "most": [], "share": []}
     for net in ensemble(spec.networks, sizes, kinked, Gaussian(scale**0.5), biases, seed=seed, dtype=torch.float64):
         plane, x = regions.on_plane(net, CORNERS), torch.from_numpy(source.uniform(-1, 1, (spec.points, 2)))

@@ -27,8 +27,7 @@ def pieces(spec: Spec, seed: int) -> dict[str, Any]:
     """``count`` of the pieces of networks on the real line, ``linear`` ones of the first few; and the graph of the
     first: break points ``t``, the hidden ``layer`` of each, and ``knots``, beyond them too, with ``values``.
     """
-    ends = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
-    sizes = [1, *[spec.width] * spec.depth, 1]
+    ends, sizes = torch.tensor([[0.0], [1.0]], dtype=torch.float64), [1, *[spec.width] * spec.depth, 1]
     nets = list(ensemble(spec.networks, sizes, biases=Gaussian(BIAS_STD), seed=seed, dtype=torch.float64))
     found: list[Any] = [regions.on_line(net, *ends, kind="line") for net in nets]
     t, layer = found[0].breakpoints, found[0].owner_layer + 1.0

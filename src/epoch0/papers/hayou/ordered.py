@@ -133,8 +133,7 @@ def draw(found: Found) -> plots.Figure:
     label = "its spread over networks (two sd)"
     axes.fill_between(grid, low, high, color="#cccccc", zorder=0.9, label=label, linewidth=0)
     plots.curve(axes, grid, mean, 0, "sharper prediction (mean field)")
-    fine = np.linspace(min(0.01, *gains), 0.999, 400)
-    ten = "... with log base 10, as in the paper's example"
+    fine, ten = np.linspace(min(0.01, *gains), 0.999, 400), "... with log base 10, as in the paper's example"
     for paper, line, label in ((False, "--", "Theorem 1 (natural logarithm)"), (True, ":", ten)):
         values = np.array([law.ordered_bound(float(x), depth, width, paper=paper) for x in fine])
         axes.plot(*np.array([fine, values])[:, values <= 1], color=plots.BOUND, linestyle=line, label=label, zorder=1.4)

@@ -595,8 +595,7 @@ def claims_6(found: Found) -> Claims:
         leads = {}
         for s in each.sparsities:
             rivals = each.rivals(s)
-            own = rivals.pop("sbp-sr")
-            best = max(rivals, key=lambda method: rivals[method].mean())
+            own, best = rivals.pop("sbp-sr"), max(rivals, key=lambda method: rivals[method].mean())
             leads[f"{percent(s)} against {METHODS[best].label}"] = own - rivals[best]
         text = f"{each.name}: SBP-SR is the best, or as good as the best of the others, at every sparsity"
         decided[text] = ahead(leads)

@@ -311,8 +311,7 @@ def circle_draw(found: Found) -> plots.Figure:
     grid = [[*names[row * columns : (row + 1) * columns], "lengths", "lengths"] for row in range(2)]
     picture, panels = plots.figure(2.3 * columns + 4.6, 5.6, mosaic=grid)
     paths = shown["paths"][0]
-    angle = np.linspace(0, 2 * np.pi, len(paths[0]))
-    title = f"input: length {rows[0]['drawn_length']:.3g}"
+    angle, title = np.linspace(0, 2 * np.pi, len(paths[0])), f"input: length {rows[0]['drawn_length']:.3g}"
     closed_curve(panels["input"], np.stack([np.cos(angle), np.sin(angle)], 1), title)
     text = "layer {layer}: length {drawn_pre_activation_length:.3g},\nshows {drawn_variance_shown:.0%} of variance"
     for layer, path in zip(shown.spec.shown, paths, strict=True):

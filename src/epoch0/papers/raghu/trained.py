@@ -474,8 +474,7 @@ def trained_alone(spec: Spec, seed: int) -> dict[str, Any]:
 def scattered(images: np.ndarray, side: int, stream: int) -> np.ndarray:
     """Each image (channels, height, width) at a random place of a black square, flat, float32."""
     count, channels, height, width = images.shape
-    found = np.zeros((count, channels, side, side), dtype=np.float32)
-    source = numpy_generator(0, stream)
+    found, source = np.zeros((count, channels, side, side), dtype=np.float32), numpy_generator(0, stream)
     rows, columns = (source.integers(side - size + 1, size=count) for size in (height, width))
     for place, (image, row, column) in enumerate(zip(images, rows, columns, strict=True)):
         found[place, :, row : row + height, column : column + width] = image

@@ -63,8 +63,7 @@ class Rescaling(Result):
     def summary(self) -> str:
         """What was done, in one line."""
         way = {"layer": "one factor a layer", "row": "one factor a row", "measured": "one factor a layer, measured"}
-        empty = sum(layer.empty_rows for layer in self.layers)
-        rows = sum(layer.rows for layer in self.layers)
+        empty, rows = sum(layer.empty_rows for layer in self.layers), sum(layer.rows for layer in self.layers)
         weights = counted(len(self.layers), "masked weight")
         return f"{weights} rescaled, {way[self.method]}; {empty} of {rows} rows keep nothing"
 

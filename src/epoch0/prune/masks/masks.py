@@ -401,8 +401,7 @@ def _law(name: str, tensor: Tensor) -> tuple[ScoreLaw, float]:
     matrix = matrix.flatten(1) if matrix.dim() > 1 else matrix.reshape(1, -1)
     squares = matrix**2
     rows, columns = squares.mean(dim=1).cpu().numpy(), squares.mean(dim=0).cpu().numpy()
-    live = int((rows > 0).sum()) * int((columns > 0).sum())
-    zeros = 1 - int((squares > 0).sum()) / live
+    zeros = 1 - int((squares > 0).sum()) / (int((rows > 0).sum()) * int((columns > 0).sum()))
     logs = matrix[matrix > 0].log().clamp_min(0.5 * math.log(float(squares.mean())) - _DEPTH)
     law = law_of_moments(rows, columns, float(matrix.mean()), zeros, float(logs.mean()))
     return law, math.log(largest) + math.log(law.scale)

@@ -27,8 +27,7 @@ def multiplies(operation: str) -> bool:
 
 def refusal(operation: str, where: str) -> InputError:
     """Why this operation has no regions, and what can be measured instead."""
-    known = meaning(operation)
-    instead = "trajectory_length and gain measure networks with any nonlinearity"
+    known, instead = meaning(operation), "trajectory_length and gain measure networks with any nonlinearity"
     known_ones = "relu, leaky_relu, prelu, hardtanh, relu6, abs, clamp and max pooling have linear regions"
     if known.jumps:
         reason = f"{operation} jumps, and regions are defined for continuous functions here"

@@ -188,8 +188,7 @@ def follow(
 def _followed(program: Program, points: Tensor, directions: Tensor, squares: Sequence[Tensor]) -> list[np.ndarray]:
     values, found = {0: points}, [torch.zeros(len(points), 0, dtype=torch.bool, device=points.device)]
     slopes = {0: directions.expand(len(directions), len(points), *points.shape[1:])}
-    terms = {0: slopes[0].square().amax(dim=(0, 1))[None]}
-    sizes = iter(squares)
+    terms, sizes = {0: slopes[0].square().amax(dim=(0, 1))[None]}, iter(squares)
     for step in program.through(values, slopes):
         inputs = [values[s] for s in step.inputs]
         values[step.output] = step.run(*inputs)

@@ -289,8 +289,7 @@ def _check(run: Run, size: Run, tensors: list[Tensor], whole: Tensor, operation:
         why = "mixes the examples of a batch or moves the batch dimension from its first place"
         hint = "regions need a network that treats each example alone and does not branch on values"
         raise InputError(f"the operation {operation} ({where}) {why}; {hint}.")
-    middle = run(*(0.5 * (t[:4] + t[4:8]) for t in tensors))
-    mean = 0.5 * (whole[:4] + whole[4:8])
+    middle, mean = run(*(0.5 * (t[:4] + t[4:8]) for t in tensors)), 0.5 * (whole[:4] + whole[4:8])
     terms = torch.as_tensor(size(*(t[:8].square() for t in tensors))).sqrt()
     rounding = 1e-8 * float(mean.abs().max()) + 1e-13 * float(terms.max()) + 1e-300
     if not torch.allclose(middle, mean, rtol=1e-8, atol=rounding):

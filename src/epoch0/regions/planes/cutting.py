@@ -121,8 +121,7 @@ def _same_pieces(mesh: Mesh, cut: Sequence[Mesh], source: np.ndarray, start: np.
 
     ``source`` is the edge of the whole that each is a piece of, -1 for those made since, ``start`` where it begins.
     """
-    part = np.repeat(np.arange(len(cut)), [len(item.edges) for item in cut])
-    at = np.flatnonzero(source >= 0)
+    part, at = np.repeat(np.arange(len(cut)), [len(item.edges) for item in cut]), np.flatnonzero(source >= 0)
     low, high = np.empty((2, len(mesh.edges)), dtype=np.int64)
     low[source[at[::-1]]], high[source[at]] = part[at[::-1]], part[at]  # the first and the last part that has it
     at = at[(low != high)[source[at]]]
@@ -155,8 +154,7 @@ class Plane:
     @staticmethod
     def start(corners: Tensor, budget: Budget, last: int = -1) -> "Plane":
         number = np.arange(len(corners))
-        edges = np.stack([number, (number + 1) % len(corners)], axis=1)
-        none = np.full((len(corners), 3), -1)
+        edges, none = np.stack([number, (number + 1) % len(corners)], axis=1), np.full((len(corners), 3), -1)
         mesh = Mesh(corners, edges, none, 2 * number, np.array([0, len(corners)]), none[:, 0], none[:, 0])
         return Plane(mesh, budget, last)
 
@@ -479,8 +477,7 @@ class Arrangement:
         point, other = np.concatenate([low, high]), np.concatenate([high, low])
         out = np.concatenate([forward + self.piece, backward + last])
         into = np.concatenate([backward + self.piece, forward + last])
-        before = (other - point) % length[point]
-        order = np.argsort(point * (length.max() + 1) - before, kind="stable")
+        order = np.argsort(point * (length.max() + 1) - (other - point) % length[point], kind="stable")
         point, out, into = point[order], out[order], into[order]
         fresh = np.diff(point, prepend=-1) != 0
         following[previous[point[fresh]]] = out[fresh]

@@ -68,8 +68,7 @@ _legendre = lru_cache(np.polynomial.legendre.leggauss)
 def pieces(edges: Array, nodes: int) -> tuple[Array, Array]:
     """Gauss-Legendre points and weights on each piece between the edges; (..., m) to twice (..., (m - 1) nodes)."""
     points, weights = _legendre(nodes)
-    half = np.diff(edges, axis=-1)[..., None] / 2
-    middle = (edges[..., :-1, None] + edges[..., 1:, None]) / 2
+    half, middle = np.diff(edges, axis=-1)[..., None] / 2, (edges[..., :-1, None] + edges[..., 1:, None]) / 2
     shape = (*edges.shape[:-1], -1)
     return (middle + half * points).reshape(shape), (half * weights).reshape(shape)
 
@@ -259,8 +258,7 @@ def _inner(function: Callable[[Any], Array], points: Array, q2: Array, c: Array,
 def on_a_line(rule: Activation, q: Array) -> tuple[Array, Array]:
     """phi(sqrt(q) z) on nodes z fit for every variance, and their Gaussian masses; (r,) to (r, nodes) and (nodes,)."""
     scale = np.sqrt(np.maximum(q, _SMALLEST))
-    marks = _around(_marked(rule) / scale[:, None], 1 / scale, np.full(len(q), _SDS)).reshape(1, -1)
-    z, mass = _panels(marks, 28)
+    z, mass = _panels(_around(_marked(rule) / scale[:, None], 1 / scale, np.full(len(q), _SDS)).reshape(1, -1), 28)
     return rule.function(scale[:, None] * z), mass[0]
 
 
@@ -276,8 +274,7 @@ def _panels(marks: Array, count: int = 8) -> tuple[Array, Array]:
     """Gauss-Legendre nodes and Gaussian masses on at least ``count`` panels ending at the marks; twice (..., nodes)."""
     even = np.broadcast_to(np.linspace(-_SDS, _SDS, count + 1), (*marks.shape[:-1], count + 1))
     # marks out of range fold onto the ends, as empty panels
-    edges = np.sort(np.concatenate([np.clip(marks, -_SDS, _SDS), even], axis=-1), axis=-1)
-    z, mass = pieces(edges, _NODES)
+    z, mass = pieces(np.sort(np.concatenate([np.clip(marks, -_SDS, _SDS), even], axis=-1), axis=-1), _NODES)
     return z, mass * np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi)
 
 
@@ -395,8 +392,7 @@ def _both_above(a: Array, b: Array, cosine: Array, sine: Array) -> Array:
 
     def tail(x: Array, y: Array) -> Array:
         # (y - cosine x) / (sine x), where the difference would cancel near an angle of 0 or pi
-        near = (y - x) / x / s + s / (1 + np.abs(cosine))
-        far = (y + x) / x / s - s / (1 + np.abs(cosine))
+        near, far = (y - x) / x / s + s / (1 + np.abs(cosine)), (y + x) / x / s - s / (1 + np.abs(cosine))
         return np.asarray(special.owens_t(x, np.where(cosine > 0, near, far)))
 
     with np.errstate(over="ignore"):

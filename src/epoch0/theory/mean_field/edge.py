@@ -269,8 +269,7 @@ def phase(activation: ActivationLike, weight_std: Std, bias_std: Std, density: D
         gain = kept * moments.slope_far
         note = "q grows without bound: " + why_it_diverges(moments, bias_std, density)
         return Phase(*where, "diverges", gain, math.inf, math.nan, math.nan, math.nan, note)
-    gain = kept * mean_slope(rule, q)
-    c = settled_correlation(rule, weight_std, bias_std, q, density)
+    gain, c = kept * mean_slope(rule, q), settled_correlation(rule, weight_std, bias_std, q, density)
     scales, note = scales_at(rule, weight_std, q, c, density), ""
     if bias_std == 0 and scale_free(rule):
         note = "every q is a fixed point" if abs(gain - 1) <= 1e-9 else "q shrinks to 0 by the factor chi a layer"
@@ -335,8 +334,7 @@ class PhaseDiagram(Result):
                 axes.contourf(x, y, diverges.astype(float), levels=[0.5, 1.5], colors="none", hatches=["////"])
                 axes.contour(x, y, diverges.astype(float), levels=[0.5], colors=plots.BOUND, linewidths=0.8)
                 handles.append(Patch(facecolor="white", edgecolor=plots.BOUND, hatch="////", label="q diverges"))
-            edge = self.edge
-            point = {"marker": "o", "linestyle": "none", "markersize": 7, "clip_on": False}
+            edge, point = self.edge, {"marker": "o", "linestyle": "none", "markersize": 7, "clip_on": False}
             style: dict[str, Any] = point if len(edge.weight_std) == 1 else {"linewidth": 2}
             style |= {"color": "black", "label": r"edge of chaos, $\chi=1$", "zorder": 5}
             if np.isfinite(edge.weight_std).any():

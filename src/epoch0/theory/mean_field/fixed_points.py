@@ -36,8 +36,7 @@ def q_star(activation: ActivationLike, weight_std: Std, bias_std: Std, density: 
     """
     moments = moments_of(get(activation))
     if math.isinf(q := reached(moments, density * weight_std**2, bias_std**2)):
-        at = scales_in_words(weight_std, bias_std, density)
-        why = why_it_diverges(moments, bias_std, density)
+        at, why = scales_in_words(weight_std, bias_std, density), why_it_diverges(moments, bias_std, density)
         raise InputError(f"q diverges for {moments.activation.name} at {at}: {why}.")
     return q
 

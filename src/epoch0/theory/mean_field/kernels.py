@@ -293,8 +293,7 @@ class Pairs:
 
 def _enough(series: Array, sizes: Array) -> int:
     """How many terms in the angle suffice for values of these sizes; 0 if none do."""
-    relative = np.abs(series).max(axis=(1, 2)) / np.maximum(sizes, 1e-300)[:, None]
-    rank = series.shape[2]
+    relative, rank = np.abs(series).max(axis=(1, 2)) / np.maximum(sizes, 1e-300)[:, None], series.shape[2]
     across = np.abs(np.tensordot(series, tables.to_coefficients(rank), axes=(2, 1))).max(axis=(1, 2))[:, -1]
     if relative[:, -3:].max() > 3e-13 or (rank > 2 and (across > 1e-12 * sizes).any()):
         return 0

@@ -248,8 +248,7 @@ class Propagation(Result):
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
     def __str__(self) -> str:
-        depth = len(self.q) - 1
-        end = f"q {self.q[0]:.6g} -> {self.q[-1]:.6g}"
+        depth, end = len(self.q) - 1, f"q {self.q[0]:.6g} -> {self.q[-1]:.6g}"
         if self.c is not None:
             end += f", c {self.c[0]:.6g} -> {self.c[-1]:.6g}"
         log = self.log_gain / 2
@@ -325,7 +324,6 @@ def _lost(rule: Activation, q: Array, gap: Array) -> Array:
         # the integral of its slope over the angle (Price's theorem)
         angle, weight = pieces(np.multiply.outer(2 * np.arcsin(np.sqrt(gap[close] / 2)), [0, 1]), 10)
         variance = np.broadcast_to(q[close][:, None], angle.shape)
-        slope = mean_at(rule, variance, variance, np.cos(angle), np.sin(angle), True)
-        far = np.array(far)
+        slope, far = mean_at(rule, variance, variance, np.cos(angle), np.sin(angle), True), np.array(far)
         far[close] = q[close] * (slope * np.sin(angle) * weight).sum(axis=1)
     return np.asarray(np.where(gap > 0, far, 0.0))

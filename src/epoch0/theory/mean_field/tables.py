@@ -218,8 +218,7 @@ def _measured(table: SlopeTable) -> float:
     """The largest error of H at a few places between the nodes, relative to its largest value."""
     low, high = table.variances.low, table.variances.high
     q = low + (high - low) * np.array([0.03, 0.37, 0.61, 0.98])
-    gap = np.broadcast_to(np.array([[1e-4, 0.01, 0.3, 0.8]]), (4, 4))
-    weights = table.variances.weights(q)
+    gap, weights = np.broadcast_to(np.array([[1e-4, 0.01, 0.3, 0.8]]), (4, 4)), table.variances.weights(q)
     found = table.evaluate(weights, weights, gap)[1]
     first, second = np.broadcast_to(q[:, None], (4, 4)), np.broadcast_to(q, (4, 4))
     exact = mean_at(table.rule, first, second, 1 - gap, np.sqrt(gap * (2 - gap)), True)

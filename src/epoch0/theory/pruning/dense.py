@@ -91,8 +91,7 @@ def _means(rule: Activation, q: float, c: float) -> tuple[float, ...]:
     """E phi^2 and its correlation over two examples, the same of phi', and E phi'^4 / (E phi'^2)^2."""
     found = []
     for whole, derivative in ((mean_square(rule, q), False), (mean_slope(rule, q), True)):
-        pair = float(pair_mean(rule, q, q, c, derivative))
-        found += [whole, min(max(pair / whole, -1.0), 1.0) if whole > 0 else 1.0]
+        found += [whole, float(np.clip(pair_mean(rule, q, q, c, derivative) / whole, -1.0, 1.0)) if whole > 0 else 1.0]
     fourth = gaussian_mean(lambda h: rule.derivative(h) ** 4, q, rule.breaks)
     return *found, fourth / found[2] ** 2 if found[2] > 0 else 1.0
 
@@ -147,8 +146,7 @@ def log_deviations(
         mean, slope = float(_MASS @ squares), float(_MASS @ slopes)
         normal = draw.standard_normal((3, _NETWORKS))
         k, s = moments.fourth[layer], moments.concentration[layer + 1]
-        of_gain = (k * (1 + 2 * s) - 1) / width
-        of_square = float(_MASS @ squares**2 - mean**2) / width
+        of_gain, of_square = (k * (1 + 2 * s) - 1) / width, float(_MASS @ squares**2 - mean**2) / width
         together = float(_MASS @ (squares * slopes) - mean * slope) / slope / width if slope > 0 else 0.0
         toward = together / math.sqrt(of_square) if of_square > 0 else 0.0
         noise = toward * normal[0] + math.sqrt(max(of_gain - toward**2, 0.0)) * normal[1]
@@ -367,8 +365,7 @@ def magnitude_bound(gamma: Annotated[float, Within(above=1)], weights: Count, *,
     """
     from scipy.optimize import minimize_scalar
 
-    about = (gamma if paper else math.sqrt(gamma), weights)
-    depths = np.linspace(1e-6, 12.0, 4001)
+    about, depths = (gamma if paper else math.sqrt(gamma), weights), np.linspace(1e-6, 12.0, 4001)
     start = int(np.argmin(_bound_at(depths, *about)))
     ends = (depths[max(start - 1, 0)], depths[min(start + 1, len(depths) - 1)])
     return float(minimize_scalar(_bound_at, args=about, bounds=ends, method="bounded", options={"xatol": 1e-12}).fun)
