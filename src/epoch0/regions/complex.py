@@ -242,8 +242,7 @@ class Lines:
     def split(self, parts: int) -> list[tuple["Lines", Tensor]]:
         """Stretches of the order with their rows: seams are break points, which both sides share, or ends of lines."""
         count, step = len(self.order), self.rows.owner[self.order, 0]
-        new_line = self.line[1:] != self.line[:-1]
-        seam = torch.zeros(count, dtype=torch.bool, device=step.device)
+        new_line, seam = self.line[1:] != self.line[:-1], torch.zeros(count, dtype=torch.bool, device=step.device)
         seam[1:] = new_line
         seam[1:-1] |= step[1:-1] >= 0
         if not len(places := seam.nonzero()[:, 0]):

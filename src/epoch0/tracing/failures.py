@@ -35,8 +35,7 @@ def explain_first_run(
 
 def explain_replay(error: Exception, events: Sequence[Op], index: int) -> Exception:
     """The error for an operation that cannot be differentiated; others come back as they are."""
-    text = str(error)
-    place = next((place for place, event in enumerate(events) if event.index == index), len(events))
+    text, place = str(error), next((place for place, event in enumerate(events) if event.index == index), len(events))
     kind = "operation"
     if "autograd.Function" in text:
         # it fails in its own code: after operations of its own, before the one that uses its result

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import replace
+from types import CellType
 from typing import Any
 
 import torch
@@ -287,12 +288,12 @@ def as_handed(call: Call, data: Any, optimizer: torch.optim.Optimizer, step: Own
     if y is not None:
         with torch.no_grad(), suppress(Exception):
             read.look()
-    other = read.differs()
-    alone = y is None or read.repeats() or other  # it has targets of its own, for what else it runs
-    cells = (cell.cell_contents for cell in getattr(step, "__closure__", None) or ())
-    held = [item for item in cells if isinstance(item, nn.Module) and item is not call.model]
-    # they move with a copy of the model that gives them, as a target network does
-    moving = (other or read.whole) and any(m.state_dict().keys() == call.model.state_dict().keys() for m in held)
+    alone = y is None or read.repeats()
+    alone |= (other := not alone and read.differs())  # it has targets of its own, for what else it runs
+    cells = [cell.cell_contents for cell in getattr(step, "__closure__", None) or () if cell != CellType()]
+    # values that move with a copy of the model that gives them, as a target network does
+    moving = read.whole or (other and isinstance(y, Tensor) and y.is_floating_point())
+    moving &= any(_same_names(item, call.model) for item in cells if item is not call.model)
     if not alone and (read.plain or not (read.followed or read.leaves())):
         return call, data, step, ""
     if alone or moving or not read.followed:
@@ -337,6 +338,10 @@ def comes_to_backward(call: Call, optimizer: torch.optim.Optimizer, step: OwnSte
         body.until("backward", call.batch, call.targets, model=body.model.train(), over=over)
         return True
     return False
+
+
+def _same_names(module: Any, model: nn.Module) -> bool:
+    return isinstance(module, nn.Module) and module.state_dict().keys() == model.state_dict().keys()
 
 
 def _one(given: tuple[Any, ...]) -> Any:

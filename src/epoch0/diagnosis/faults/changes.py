@@ -220,8 +220,7 @@ def _hidden(program: UserProgram, seen: Evidence) -> str:
 
 
 def _between(program: UserProgram, seen: Evidence) -> str:
-    model = program.call.model
-    layers = list(dict.fromkeys(n for n, m, _ in seen.first.ran if isinstance(m, MAPS)))
+    model, layers = program.call.model, list(dict.fromkeys(n for n, m, _ in seen.first.ran if isinstance(m, MAPS)))
     if len(layers) < 2 or not affine(program.call, model, layers[-1]):
         return ""
     for name in layers[:-1]:

@@ -40,8 +40,7 @@ def compare(spec: Spec, seed: int) -> dict[str, Any]:
     So many ``networks`` are on a line that joins two points, others, as many as ``planes``, in a square of twice
     ``half`` around a point, as in many dimensions a small square sees few crossings; points are standard Gaussian.
     """
-    sizes = [spec.inputs, *[spec.width] * spec.depth, 1]
-    source = numpy_generator(seed, spec.depth, spec.width)
+    sizes, source = [spec.inputs, *[spec.width] * spec.depth, 1], numpy_generator(seed, spec.depth, spec.width)
     x = torch.from_numpy(source.standard_normal((5, spec.inputs)))
     (kinked, scale), biases = NONLINEARITIES[spec.breakpoints], Gaussian(spec.bias_std)
     on_line, in_square = (

@@ -271,8 +271,7 @@ class Pairs:
             if not self.bias:
                 return None
             # all functions are alike, only their lengths against the bias's differ: a turn in one plane
-            ratio = self.skip + self.weight * float(table.ratios[0])
-            middle = math.sqrt(float(np.median(self.first)))
+            ratio, middle = self.skip + self.weight * float(table.ratios[0]), math.sqrt(float(np.median(self.first)))
             root = math.sqrt(self.bias * ratio / (self.bias + ratio * middle**2))
             turns = [(np.sqrt(q) - middle) / np.sqrt(self.bias + ratio * q) for q in (self.first, self.second)]
             return [root * turn[:, None] for turn in turns]
