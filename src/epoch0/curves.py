@@ -201,8 +201,7 @@ class SemicircularArcs(_TwoEnds):
     def _tangents(self, t: Tensor) -> Tensor:
         index, share = _piece(t, self.planes)
         angle = math.pi * share
-        along = 0.5 * math.pi * torch.sin(angle)
-        bulge = self._radius * math.pi * self.planes * torch.cos(angle)
+        along, bulge = 0.5 * math.pi * torch.sin(angle), self._radius * math.pi * self.planes * torch.cos(angle)
         exact: Tensor = along[:, None] * self._chord + bulge[:, None] * self._normals[index]
         return exact.to(self.dtype)
 

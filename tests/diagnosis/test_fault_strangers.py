@@ -396,3 +396,38 @@ def test_a_loop_body_whose_targets_move_with_a_copy_of_the_model_is_not_judged()
     y = torch.stack([torch.arange(len(X)) % 2, X[:, 0]], 1)
     looked = find_faults(model, X[:100], y[:100], optimizer=adam(model), data=(X, y), step=step)
     assert not looked.faults and any("makes targets of its own" in line for line in looked.not_examined), str(looked)
+
+
+class Ahead(nn.Module):
+    """A first layer whose result is cut off, beside two that are trained."""
+
+    def __init__(self, cut: bool) -> None:
+        super().__init__()
+        self.cut, self.first, self.rest = cut, nn.Linear(64, 8), mlp()
+        self.rest[0] = nn.Linear(8, 64)
+        self.aside = nn.Linear(8, 8)  # runs, and nothing is made of it
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.first(x).tanh()
+        self.aside(h)
+        out: Tensor = self.rest(h.detach() if self.cut else h)
+        return out
+
+
+@pytest.mark.parametrize("cut", [True, False])
+def test_one_layer_that_gets_no_gradient(cut: bool) -> None:
+    torch.manual_seed(0)
+    looked = found(Ahead(cut), X, Y)
+    assert [(f.kind, f.where) for f in looked.faults] == [("gradient flow", "first.weight")] * cut, str(looked)
+
+
+@pytest.mark.parametrize("low", [0.0, -1.0])
+def test_pairs_that_are_not_alike_are_minus_one_for_a_cosine(low: float) -> None:
+    draw = torch.Generator().manual_seed(0)
+    pairs, centres = torch.randint(4, (2, 600), generator=draw), torch.randn(4, 16, generator=draw)
+    x = (centres[pairs] + 0.3 * torch.randn(2, 600, 16, generator=draw)).movedim(0, 1)
+    alike = torch.where(pairs[0] == pairs[1], 1.0, low)
+    torch.manual_seed(0)
+    inside = nn.Sequential(nn.Flatten(0, 1), nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 8), nn.Unflatten(0, (-1, 2)))
+    looked = found(inside, x, alike, lambda ends, t: F.cosine_embedding_loss(ends[:, 0], ends[:, 1], t), seconds=60)
+    assert kinds(looked)[:1] == ["labels"] * (low == 0), str(looked)

@@ -144,8 +144,7 @@ def _weights(
             raise InputError(f"other has shape {tuple(other.shape)}, the weight of '{name}' {tuple(weight.shape)}.")
         return other.detach().double().cpu()
     if isinstance(models, Ensemble):
-        made = torch.empty(weight.shape, dtype=torch.float64)
-        source = generator(seed, models.indices[index], 0xD1C0)
+        made, source = torch.empty(weight.shape, dtype=torch.float64), generator(seed, models.indices[index], 0xD1C0)
         models.spec.entry_laws[int(name) // 2].sample(made.shape, source, out=made)
         return made
     size = float(weight.detach().double().square().mean().sqrt())

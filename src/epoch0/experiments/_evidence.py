@@ -72,8 +72,7 @@ def scores(differences: Array, errors: Array, freedom: Array, scale: Array) -> A
     scale is the size of what was subtracted, to tell a difference from rounding.
     """
     exact = errors <= _NO_ERROR * scale
-    ratio = np.divide(differences, errors, out=np.zeros_like(differences), where=~exact)
-    known = np.isinf(freedom)
+    ratio, known = np.divide(differences, errors, out=np.zeros_like(differences), where=~exact), np.isinf(freedom)
     tail = special.stdtr(np.where(known, 1.0, freedom), -np.abs(ratio))
     normal = np.where(known, np.abs(ratio), -special.ndtri(np.maximum(tail, 1e-300)))
     sure = np.where(differences >= -_ROUNDING * scale, np.inf, -np.inf)

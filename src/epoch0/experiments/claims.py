@@ -335,8 +335,7 @@ def _within(text: str, given: Settings, lower: Numbers | None, upper: Numbers | 
     for name, bounds, sign in (("lower", lower, 1.0), ("upper", upper, -1.0)):
         if bounds is not None:
             limits = stats.fitting(f"{name} bounds", bounds, given)
-            margin = sign * (given.measured - limits)
-            scale = np.maximum(np.abs(given.measured), np.abs(limits))
+            margin, scale = sign * (given.measured - limits), np.maximum(np.abs(given.measured), np.abs(limits))
             sides.append((stats.scores(margin, given.errors, given.samples - 1, scale), limits))
     both = np.stack([favour for favour, _ in sides])  # (sides, settings)
     favour = both.min(0)

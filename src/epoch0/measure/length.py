@@ -60,8 +60,7 @@ def grid_errors(values: Array) -> Array:
     errors = np.full(values.shape[1], math.nan)
     for column in range(values.shape[1]):
         if len(known := values[~np.isnan(values[:, column]), column]) >= 3:
-            curvature = known[:-2] - 2 * known[1:-1] + known[2:]
-            rise = (known[-1] - known[0]) / (len(known) - 1)
+            curvature, rise = known[:-2] - 2 * known[1:-1] + known[2:], (known[-1] - known[0]) / (len(known) - 1)
             errors[column] = math.sqrt(float((curvature**2).mean()) / 6 / len(known) + rise**2 / 12)
     return errors
 

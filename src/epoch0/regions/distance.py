@@ -56,8 +56,7 @@ class Distances(Result):
 
     def rows(self) -> list[dict[str, Any]]:
         """One row an example: distance, layer, neuron, face."""
-        owners = zip(self.distance.tolist(), self.owner, strict=True)
-        names = ("distance", "layer", "neuron", "face")
+        owners, names = zip(self.distance.tolist(), self.owner, strict=True), ("distance", "layer", "neuron", "face")
         return [dict(zip(names, (away, *(owner or (None, -1, -1))), strict=True)) for away, owner in owners]
 
     def __str__(self) -> str:

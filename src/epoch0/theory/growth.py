@@ -525,8 +525,7 @@ class GrowthLaw:
         start, length = self.log_mean - left, left + right
         count = 32
         while True:
-            frequencies = 2j * math.pi * np.arange(1, count + 1) / length
-            values = np.ones(count, dtype=np.complex128)
+            frequencies, values = 2j * math.pi * np.arange(1, count + 1) / length, np.ones(count, dtype=np.complex128)
             for width, times in self._layers.items():
                 values *= np.array([np.exp(_log_moment(width, power)) for power in frequencies]) ** times
             values *= np.exp(frequencies * self.log_mean)

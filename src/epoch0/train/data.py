@@ -359,8 +359,7 @@ class Folder:
 
     def batch(self, chosen: Tensor, seed: Seed = 0) -> tuple[Tensor, Tensor]:
         """Inputs and targets of these examples; see :meth:`Images.batch`. A file that cannot be read is named."""
-        numbers = uniforms(chosen.numpy(), seed, self.view.numbers)
-        paths = map(self.files.path, chosen.tolist())
+        numbers, paths = uniforms(chosen.numpy(), seed, self.view.numbers), map(self.files.path, chosen.tolist())
         views = self._pool.map(lambda path, own: self.view(decoded(path).convert("RGB"), own), paths, numbers)
         pixels = torch.from_numpy(np.stack(list(views)))
         shift, divisor = self.scaling

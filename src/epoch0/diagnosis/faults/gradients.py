@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from epoch0.diagnosis.faults.evidence import CERTAIN, DRAW_SMALLER, After, Evidence, Fault, Pass, affine, padding_after
 from epoch0.diagnosis.faults.reach import SOFTMAXES, Reach, made
+from epoch0.tracing.guard import unchanged
 
 UNCUT = "Take out .data, .detach(), .item(), new tensors, numpy and no_grad between inputs and loss."
 
@@ -100,6 +101,10 @@ def cut_off(seen: Evidence, first: Pass) -> Iterator[Fault]:
         yield Fault("architecture", name, message, "Pass its state on from each step to the next.", certainty=0.79)
         return
     if not stuck or 2 * len(stuck) < len(matrices):
+        trained = {id(p) for item in seen.optimizers for group in item.param_groups for p in group["params"]}
+        for name in [n for n in stuck if late[n] is None and id(own[n]) in trained and _matters(seen, own[n])][:1]:
+            message = f"The outputs depend on {name}, which the optimizer holds, and it gets no gradient."
+            yield Fault("gradient flow", name, message, UNCUT, certainty=0.87)
         return
     kind, fix = "gradient flow", "Look for a rounding, argmax, .detach() or a dead activation behind it."
     zero = [n for n in stuck if not bool(own[n].any())]
@@ -128,6 +133,14 @@ def cut_off(seen: Evidence, first: Pass) -> Iterator[Fault]:
             yield Fault("hidden activation", "model", message, fix, certainty=0.89)
             break
     yield Fault(kind, stuck[0], message, fix, certainty=0.9)
+
+
+def _matters(seen: Evidence, weight: Tensor) -> bool:
+    """Whether the outputs change with a weight."""
+    with unchanged(seen.model), torch.no_grad():
+        before = seen.quietly(seen.model, seen.call.batch)
+        weight.mul_(1.5)
+        return not torch.equal(before, seen.quietly(seen.model, seen.call.batch))
 
 
 def frozen_as_drawn(first: Pass) -> Iterator[Fault]:

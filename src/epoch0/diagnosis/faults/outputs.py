@@ -77,7 +77,7 @@ def one_answer_is_best(seen: Evidence, reach: Reach) -> Iterator[Fault]:
     """The same answer for all examples is as good as any: shapes that broadcast, targets without differences."""
     if len(reach.targets) < 4 or not all(map(math.isfinite, (reach.free, reach.through, reach.constant))):
         return
-    if reach.constant < reach.free - max(0.005 * abs(reach.free), 1e-6 * abs(reach.now)):
+    if reach.constant < reach.free - max(0.005 * abs(reach.free), 1e-4 * abs(reach.now)):
         return  # the best of all was not found
     near = reach.constant - reach.least <= ALIKE * (reach.now - reach.least)  # next to what there is to learn at first
     far = (reach.constant - reach.least) / max(abs(reach.constant), 1e-12) > (10 * ALIKE if near else ALIKE)
@@ -118,7 +118,7 @@ def one_answer_is_best(seen: Evidence, reach: Reach) -> Iterator[Fault]:
     elif varied and (idle := _idle(reach)) is not None:
         message = f"{numbers}: it does not change with the outputs where the target is {idle:g}."
         fix = "Give such targets a term of their own, or those that the loss is made for: some take -1 and 1."
-        ones, signs = torch.ones_like(out), False
+        ones, signs = torch.ones_like(out), not reach.values  # losses of pairs
         with suppress(Exception):  # a loss of signs is the same with all of them the other way; others refuse them
             signs = math.isclose(*(float(seen.loss_of(s * out, s * ones)) for s in (1, -1)), rel_tol=1e-6)
         yield Fault("loss", "loss", message, fix, certainty=0.9 if signs else 0.94)

@@ -88,8 +88,7 @@ def penalty(seen: Evidence, after: After) -> Iterator[Fault]:
     slope, pull = _length(wanted[n] for n in names), _length(more)
     if not 0 < slope <= pull < math.inf:
         return
-    extra = torch.cat(more)
-    own = torch.cat([seen.model.get_parameter(n).detach().double().flatten() for n in names])
+    extra, own = torch.cat(more), torch.cat([seen.model.get_parameter(n).detach().double().flatten() for n in names])
     by = torch.stack([own, own.sign()], 1)
     rest = extra - by @ torch.linalg.lstsq(by, extra[:, None]).solution[:, 0]
     if float(rest.norm()) < 0.05 * float(extra.norm()):

@@ -167,8 +167,7 @@ def synflow_rounds(
     with _positive(model, x, dtype) as (net, ones), torch.no_grad():
         flat = torch.cat([leaf.flatten() for leaf in net.leaves])
         sizes = [leaf.numel() for leaf in net.leaves]
-        places = torch.cat([mask.flatten() for mask in net.kept]).nonzero().squeeze(1)
-        parts = flat.split(sizes)
+        places, parts = torch.cat([mask.flatten() for mask in net.kept]).nonzero().squeeze(1), flat.split(sizes)
         leaves = [part.view_as(leaf).detach().requires_grad_() for part, leaf in zip(parts, net.leaves, strict=True)]
         scores = torch.empty_like(flat)
         for number, k in enumerate(kept):

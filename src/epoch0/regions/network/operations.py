@@ -159,6 +159,5 @@ def largest_call(
     parts = (zip(*product(*part), strict=True) for part in product(*along))
     places = [np.ravel_multi_index(tuple(part), sizes).tolist() for part in parts]
     longest = max(map(len, places))
-    window = torch.tensor([p + [p[0]] * (longest - len(p)) for p in places])
-    channels = math.prod(shape[:-spatial])
+    window, channels = torch.tensor([p + [p[0]] * (longest - len(p)) for p in places]), math.prod(shape[:-spatial])
     return (torch.arange(channels)[:, None, None] * math.prod(sizes) + window).reshape(-1, longest), out

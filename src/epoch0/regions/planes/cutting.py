@@ -344,8 +344,7 @@ class Arrangement:
     def _through_vertices(self, key: np.ndarray, where: np.ndarray, vertex: np.ndarray) -> tuple[np.ndarray, ...]:
         """Add the ends of chords that start in a vertex where their column is zero."""
         assert self.zero is not None
-        start = self.mesh.edges[self.mesh.half >> 1, self.mesh.half & 1]
-        touched = np.asarray(self.zero.any(axis=1))
+        start, touched = self.mesh.edges[self.mesh.half >> 1, self.mesh.half & 1], np.asarray(self.zero.any(axis=1))
         extra: list[tuple[int, int, int]] = []
         dropped: list[int] = []
         for cell in np.unique(self.cell_of[touched[start]]).tolist():

@@ -96,8 +96,7 @@ def pair_mean(
 
     Source: Hayou et al. 2021, B.1 (covariance map and, with phi', its slope by Price's theorem).
     """
-    rule = get(activation)
-    arrays = np.broadcast_arrays(*(np.asarray(a, dtype=np.float64) for a in (q1, q2, c)))
+    rule, arrays = get(activation), np.broadcast_arrays(*(np.asarray(a, dtype=np.float64) for a in (q1, q2, c)))
     first, second, cosine = map(np.atleast_1d, arrays)
     cosine = np.asarray(np.clip(cosine, -1.0, 1.0))
     sine = np.asarray(np.sqrt((1 - cosine) * (1 + cosine)))

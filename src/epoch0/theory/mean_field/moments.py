@@ -182,8 +182,7 @@ class Moments:
             return self.slope_at_zero
         function = self.activation.function
         # a constant has mean 0 against Z^2 - 1; taking it out keeps the digits when q is small
-        constant = float(np.asarray(function(np.zeros(1))).reshape(-1)[0]) ** 2
-        breaks = self.activation.breaks
+        constant, breaks = float(np.asarray(function(np.zeros(1))).reshape(-1)[0]) ** 2, self.activation.breaks
         return gaussian_mean(lambda h: (function(h) ** 2 - constant) * (h**2 / q - 1) / (2 * q), q, breaks)
 
     def table(self, decade: int) -> tuple[Array, Array, Array]:
