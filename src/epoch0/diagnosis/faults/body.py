@@ -21,6 +21,7 @@ from epoch0.tracing.operations import Calls
 
 NOTE = "Inputs, outputs and targets are read as the loop body hands them on to the model and the loss."
 LONE = "The loop body makes targets of its own or cannot be followed; pass forward= and a loss of what that returns."
+MOVES = "The targets move with a copy of the model, which stands still where the loss is looked at."
 _RUNS: ContextVar[bool] = ContextVar("whether a loop body runs, which then turns outputs itself", default=False)
 
 
@@ -297,13 +298,14 @@ def as_handed(call: Call, data: Any, optimizer: torch.optim.Optimizer, step: Own
     if not alone and (read.plain or not (read.followed or read.leaves())):
         return call, data, step, ""
     if alone or moving or not read.followed:
-        if moving or not read.runs():
-            return call, data, step, LONE
+        told = MOVES if moving else LONE
+        if not read.runs():
+            return call, data, step, told
         if y is None and data is not None and isinstance(x, tuple | list) and len(x) == 2:
             data = (data, None)
         whole = replace(call, batch=(x, y), targets=None, criterion=None, notes=(*call.notes, NOTE))
         whole = replace(whole, forward=read.run, asks=None, _seen={})
-        return whole, data, lambda model, optimizer, loss, pair, _: step(model, optimizer, read.body.own, *pair), LONE
+        return whole, data, lambda model, optimizer, loss, pair, _: step(model, optimizer, read.body.own, *pair), told
 
     def body_of_turned(model: nn.Module, optimizer: Any, loss: Callable[..., Any], x_turned: Any, y_turned: Any) -> Any:
         """The body, while the model and the loss get these whatever the body makes of the examples in their place."""

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, SequentialSampler, Subset
 
 from epoch0.diagnosis.faults import gradients, outputs, updates, values
-from epoch0.diagnosis.faults.body import as_handed, comes_to_backward
+from epoch0.diagnosis.faults.body import MOVES, as_handed, comes_to_backward
 from epoch0.diagnosis.faults.evidence import CERTAIN, SAMPLED, Evidence, Fault, raised, twins
 from epoch0.diagnosis.faults.mend import Mending, Tell, mend, ranked
 from epoch0.errors import InputError
@@ -199,7 +199,7 @@ def conclude(
 ) -> FoundFaults:
     """Train the program, try changes where it does not learn, and rank what was seen and what mends it."""
     done = mend(seen, faults, seconds, tell or (lambda what, share: None)) if seconds > 0 else None
-    if seen.lone and done is not None and not (done.sound or done.mended):
+    if seen.lone and done is not None and not (done.sound or (done.mended and seen.lone != MOVES)):
         done = None  # a loss of which only the number is known may not condemn
     return FoundFaults(ranked(faults, done), (*_missing(seen, done), *failed), seen.passes, done)
 

@@ -143,16 +143,6 @@ def _matters(seen: Evidence, weight: Tensor) -> bool:
         return not torch.equal(before, seen.quietly(seen.model, seen.call.batch))
 
 
-def frozen_as_drawn(first: Pass) -> Iterator[Fault]:
-    """Frozen layers before trained ones whose weights are as torch draws them, and so were learned nowhere."""
-    layers = [(n, m.weight) for n, m, _ in first.ran if isinstance(m, nn.Linear | nn.Conv1d | nn.Conv2d)]
-    for name, weight in [(n, w) for n, w in layers[:-1] if not w.requires_grad and w.numel() >= 50][:1]:
-        bound = weight[0].numel() ** -0.5
-        if float(weight.abs().max()) <= 1.0001 * bound and abs(float(weight.std()) * 3**0.5 / bound - 1) < 0.1:
-            message = f"'{name}' is frozen, and its weights are as torch draws them: uniform within {bound:.3g}."
-            yield Fault("gradient flow", name, message, "Load trained weights, or train these.", certainty=0.7)
-
-
 def norm_of_one(first: Pass) -> Iterator[Fault]:
     """A norm over one number, which leaves nothing of it."""
 

@@ -27,7 +27,7 @@ SCHEDULED = 0.01  # a schedule that leaves less of the rate than this within the
 SOONER = (0.75, 0.2)
 UNREFUTED = ("labels", "loss", "data", "output activation")  # by a loss that falls where it reads no targets
 SLOWING = ("output activation", "hidden activation", "data", "input scale", "initialization")
-SLOWED = ("rate*10", "rate/10", "turned")  # tried of what learns slowly; the latter are faults where they help much
+SLOWED = ("rate*10", "thawed", "rate/10", "turned")  # tried of what learns slowly; two are faults where they help much
 AS_SAID = ("learning rate", "initialization", "input scale", "target scale")  # the change tried is the advice itself
 KEPT = ("update", "loss", "optimizer")  # kinds whose fix says more than what was tried
 INSIDE = ("outputs", "targets", "loss")  # what cannot be changed where the model computes its own loss
@@ -93,7 +93,7 @@ class Mending:
         heard = own.held is None or own.others < BY_HEART[2] or own.held > own.known / 8  # not only by heart
         sooner = _slow(own) and any(item.mends and _sooner(own, item.trained) for item in self.tried)
         sooner |= own.by_heart and any(item.mends for item in self.tried)  # what holds for others could be learned
-        smaller = max((i.trained.known for i in self.tried if i.changes[0].name in SLOWED[1:]), default=0.0)
+        smaller = max((i.trained.known for i in self.tried if i.changes[0].name in SLOWED[2:]), default=0.0)
         sooner |= own.slowly and smaller >= own.known + CLEARLY
         return (own.learns or (slow and heard)) and not sooner
 
