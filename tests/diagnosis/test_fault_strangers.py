@@ -435,3 +435,27 @@ def test_pairs_that_are_not_alike_are_minus_one_for_a_cosine(low: float) -> None
     inside = nn.Sequential(nn.Flatten(0, 1), nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 8), nn.Unflatten(0, (-1, 2)))
     looked = found(inside, x, alike, lambda ends, t: F.cosine_embedding_loss(ends[:, 0], ends[:, 1], t), seconds=60)
     assert kinds(looked)[:1] == ["labels"] * (low == 0), str(looked)
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_rewards_above_their_mean_are_judged_by_what_is_chosen(sign: float) -> None:
+    """Once nearly all are earned the loss is higher with the right targets, as with a wrong sign."""
+    state = {"baseline": 0.1}
+
+    def step(model: nn.Module, optimizer: Any, loss: Any, x: Tensor, y: Tensor) -> None:
+        policy = torch.distributions.Categorical(logits=model(x))
+        action = policy.sample()
+        reward = (action == y).float()
+        optimizer.zero_grad()
+        value = -(policy.log_prob(action) * (reward - state["baseline"])).mean() - 0.01 * policy.entropy().mean()
+        (sign * value).backward()
+        optimizer.step()
+        state["baseline"] = 0.9 * state["baseline"] + 0.1 * float(reward.mean())
+
+    torch.manual_seed(0)
+    draw = torch.Generator().manual_seed(0)
+    centres, y = 2 * torch.randn(4, 64, generator=draw), torch.randint(4, (600,), generator=draw)
+    model = mlp(ends=4)
+    x = centres[y] + torch.randn(600, 64, generator=draw)
+    looked = find_faults(model, x[:100], y[:100], optimizer=adam(model, 5e-3), data=(x, y), step=step, seconds=20)
+    assert bool(looked.faults) == (sign < 0), str(looked)

@@ -258,8 +258,7 @@ def _patterned(shape: tuple[int, ...], count: int, seed: int) -> tuple[Tensor, T
     channels, *size = shape
     coarse = torch.randn(CLASSES, channels, *(min(6, s) for s in size), generator=generator(seed, 0))
     patterns = F.interpolate(coarse, size, mode="trilinear" if len(size) == 3 else "bilinear")
-    patterns = patterns / patterns.flatten(1).std(dim=1).reshape(-1, *[1] * len(shape))
-    labels = _classes(count, seed)
+    patterns, labels = patterns / patterns.flatten(1).std(dim=1).reshape(-1, *[1] * len(shape)), _classes(count, seed)
     return (patterns[labels] + torch.randn(count, *shape, generator=generator(seed, 2))) / math.sqrt(2), labels
 
 

@@ -202,8 +202,7 @@ def required_width_subspace(eps: Inside, delta: Inside, dimension: Count, layers
 
 def subspace_width(eps: float, delta: float, dimension: int, layers: int) -> float:
     """Equation (11) as printed, for any number of layers."""
-    spacing = min(eps / (3 * math.sqrt(dimension)), math.sqrt(eps) / (math.sqrt(3) * dimension))
-    third = eps / 3
+    spacing, third = min(eps / (3 * math.sqrt(dimension)), math.sqrt(eps) / (math.sqrt(3) * dimension)), eps / 3
     rate = eps / 12 - math.log1p(third / (2 * (1 + math.sqrt(1 + third))))
     return (dimension * math.log(2 / spacing) + math.log(4 * layers / delta)) / rate
 

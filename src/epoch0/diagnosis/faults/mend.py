@@ -95,7 +95,7 @@ class Mending:
         sooner |= own.by_heart and any(item.mends for item in self.tried)  # what holds for others could be learned
         smaller = max((i.trained.known for i in self.tried if i.changes[0].name in SLOWED[2:]), default=0.0)
         sooner |= own.slowly and smaller >= own.known + CLEARLY
-        return (own.learns or (slow and heard)) and not sooner
+        return own.right >= ENOUGH or ((own.learns or (slow and heard)) and not sooner)
 
     @property
     def mended(self) -> list[Tried]:
@@ -132,7 +132,7 @@ def mend(seen: Evidence, suspects: Sequence[Fault], seconds: float, tell: Tell) 
         except Exception as error:  # the user's code, or a loss that takes no such outputs
             seen.stopped = raised(error)
             return None
-        sound, slow = Mending(own).sound and not own.idle, _slow(own) or own.by_heart
+        sound, slow = Mending(own).sound and not own.idle, (_slow(own) and own.right < ENOUGH) or own.by_heart
         short = (own.steps < STEPS or cut) and math.isfinite(own.known) and not (sound or suspects)  # for want of time
         if sound and not (suspects := _standing(own, suspects)) and not slow:
             others = [change for change in CHANGES if change.name in SLOWED and own.slowly]
@@ -310,7 +310,7 @@ def ranked(suspects: Sequence[Fault], done: Mending | None) -> tuple[Fault, ...]
         fix = "Call scheduler.step() once an epoch if it is made for epochs; see that a warm-up does not stay at 0, "
         fix += "and which way the metric of a plateau goes."
         found.append(Fault("learning rate", "step", message, fix, "trial", 0.9))
-    if own.known <= -KNOWS and own.known < own.curve[0][1] - KNOWS / 2:
+    if own.known <= -KNOWS and own.known < own.curve[0][1] - KNOWS / 2 and not own.learns:
         message = f"Trained, the loss is {-own.known:.0%} higher with the right targets than with others'."
         found.append(Fault("loss", "loss", message, "Look at the sign of the loss.", "trial", 0.7))
     if own.batched >= CLEARLY:

@@ -5,6 +5,7 @@ relative to the latter. It is 0 for a constant answer, near 1 where the outputs 
 targets, or the loss does not read them, it is how far the loss falls, and may only speak for a program.
 """
 
+import contextlib
 import dataclasses
 import math
 import time
@@ -51,6 +52,7 @@ class Trained:
     untold: bool = False  # whether what is known is by how much the loss has fallen
     idle: str = ""  # why the fall of a loss says nothing
     early: bool = False  # whether it may well be slow: Adam trains it at its usual rate, or few epochs were seen
+    right: float = 0.0  # of what rewards train: the share whose largest output is right, above that of one answer
     batched: float = math.nan  # the share with the statistics of batches, where that with running ones is small
 
     @property
@@ -72,6 +74,10 @@ class Trained:
         """The result in a clause."""
         if math.isnan(self.known):
             return "the loss stops being a number"
+        if self.right >= ENOUGH:
+            return (
+                f"its largest outputs come to be the right classes, {self.right:.0%} of the way from one answer for all"
+            )
         if self.untold:
             return f"its loss falls by {max(self.known, 0):.0%}"
         return f"its outputs come to know the targets to {max(self.known, 0):.0%}"
@@ -79,12 +85,12 @@ class Trained:
     @property
     def learns(self) -> bool:
         """Whether the outputs know the targets at the end."""
-        return self.known >= self.bar
+        return self.known >= self.bar or self.right >= ENOUGH
 
     @property
     def slowly(self) -> bool:
         """Whether they know little of them, and what they know is not by how much the loss falls."""
-        return self.known < CLEARLY and not self.untold
+        return self.known < CLEARLY and self.right < ENOUGH and not self.untold
 
 
 @dataclass
@@ -202,7 +208,16 @@ class UserProgram:
         spent = time.thread_time() - started
         done = Trained(tuple(curve), tuple(losses), held, spent, left, bar, self.held, batched=batched)
         usual = isinstance(self.optimizer, ADAM) and rate >= USUAL
-        return dataclasses.replace(done, untold=self.untold, idle=self.idle, early=usual)
+        right = self._right() if curve[-1][1] <= -KNOWS else 0.0  # where its sign may be that of a reward
+        return dataclasses.replace(done, untold=self.untold, idle=self.idle, early=usual, right=right)
+
+    def _right(self) -> float:
+        few = self.call.rows(slice(0, self.read)) if self.call.splits else self.call
+        with unchanged(few.model.eval()), torch.no_grad(), contextlib.suppress(Exception):  # no classes
+            y = few.targets if few.labels is None else few.labels[1]
+            hits, usual = few.output(few.raw()).argmax(1) == y, y == y.mode().values
+            return float((hits.double().mean() - usual.double().mean()) / (1 - usual.double().mean()))
+        return 0.0
 
     def _one(self, rows: Call) -> float:
         if self.step is None:

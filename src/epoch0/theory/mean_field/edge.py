@@ -263,11 +263,9 @@ def phase(activation: ActivationLike, weight_std: Std, bias_std: Std, density: D
     """
     rule = continuous(activation)
     moments, kept = moments_of(rule), density * weight_std**2
-    q = reached(moments, kept, bias_std**2)
-    where = (rule.name, float(weight_std), float(bias_std), float(density))
+    q, where = reached(moments, kept, bias_std**2), (rule.name, float(weight_std), float(bias_std), float(density))
     if math.isinf(q):
-        gain = kept * moments.slope_far
-        note = "q grows without bound: " + why_it_diverges(moments, bias_std, density)
+        gain, note = kept * moments.slope_far, "q grows without bound: " + why_it_diverges(moments, bias_std, density)
         return Phase(*where, "diverges", gain, math.inf, math.nan, math.nan, math.nan, note)
     gain, c = kept * mean_slope(rule, q), settled_correlation(rule, weight_std, bias_std, q, density)
     scales, note = scales_at(rule, weight_std, q, c, density), ""

@@ -86,8 +86,7 @@ def _gap_matrix(angles: Angles, count: int) -> Array:
     half = (t[:, None] + 1) / 2
     inner = -1 + half * (points + 1)
     angle = angles.to_angle(inner)
-    mass = half * weights * np.sin(angle) * angles.slope(angle)
-    total = 2 * np.sin(angles.to_angle(t) / 2) ** 2
+    mass, total = half * weights * np.sin(angle) * angles.slope(angle), 2 * np.sin(angles.to_angle(t) / 2) ** 2
     values = chebvander(inner, count - 1) @ to_coefficients(count)
     return np.asarray((mass[:, :, None] * values).sum(axis=1) / total[:, None])
 

@@ -290,8 +290,7 @@ def _law(
     inside = common / product
     mixed = np.sqrt(inside * columns) + math.sqrt(1 - inside) * draw.standard_normal(columns.shape)
     columns = product * mixed**2 + (1 - product) * columns
-    law = score_law(entry_tail(product), np.sqrt(rows), np.sqrt(columns))
-    weights = widths[layer] * widths[layer + 1]
+    law, weights = score_law(entry_tail(product), np.sqrt(rows), np.sqrt(columns)), widths[layer] * widths[layer + 1]
     if law.weights == weights:
         return law
     # of a layer of which only some units were drawn the law of the largest score goes with their number
