@@ -285,6 +285,7 @@ def test_a_warm_up_in_the_loop_body_starts_where_it_is(stepped: bool) -> None:
 
     looked = find_faults(model, X[:100], Y[:100], loss=F.cross_entropy, optimizer=optimizer, data=(X, Y), step=step)
     assert kinds(looked)[:1] == ["learning rate"] * (not stepped), str(looked)
+    assert any("the rate is 1e-05 now; without one in step=" in line for line in looked.not_examined)
     assert optimizer.param_groups[0]["lr"] == pytest.approx(1e-5) and schedule.last_epoch == 0
 
 

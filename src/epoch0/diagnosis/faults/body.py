@@ -292,9 +292,12 @@ def as_handed(call: Call, data: Any, optimizer: torch.optim.Optimizer, step: Own
     alone = y is None or read.repeats()
     alone |= (other := not alone and read.differs())  # it has targets of its own, for what else it runs
     cells = [cell.cell_contents for cell in getattr(step, "__closure__", None) or () if cell != CellType()]
+    known, code = getattr(step, "__globals__", {}), getattr(step, "__code__", None)
+    cells += [known[name] for name in getattr(code, "co_names", ()) if name in known]
     # values that move with a copy of the model that gives them, as a target network does
     moving = read.whole or (other and isinstance(y, Tensor) and y.is_floating_point())
-    moving &= any(_same_names(item, call.model) for item in cells if item is not call.model)
+    names = call.model.state_dict().keys()
+    moving &= any(isinstance(m, nn.Module) and m is not call.model and m.state_dict().keys() == names for m in cells)
     if not alone and (read.plain or not (read.followed or read.leaves())):
         return call, data, step, ""
     if alone or moving or not read.followed:
@@ -340,10 +343,6 @@ def comes_to_backward(call: Call, optimizer: torch.optim.Optimizer, step: OwnSte
         body.until("backward", call.batch, call.targets, model=body.model.train(), over=over)
         return True
     return False
-
-
-def _same_names(module: Any, model: nn.Module) -> bool:
-    return isinstance(module, nn.Module) and module.state_dict().keys() == model.state_dict().keys()
 
 
 def _one(given: tuple[Any, ...]) -> Any:

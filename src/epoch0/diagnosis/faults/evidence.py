@@ -536,7 +536,7 @@ def copied(model: nn.Module, optimizer: Optimizer, step: OwnStep | None) -> tupl
         return value
 
     body = own(step)
-    if not any(isinstance(item, LRScheduler) for item in memo.values()):
+    if not any(isinstance(item, LRScheduler) and item.optimizer is optimizer for item in memo.values()):
         for group in optimizer.param_groups:
             group["lr"] = max(float(group["lr"]), float(group.get("initial_lr", 0.0)))
     return model, optimizer, body

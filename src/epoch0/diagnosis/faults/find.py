@@ -212,7 +212,7 @@ def _missing(seen: Evidence, done: Mending | None) -> Iterator[str]:
         (seen.first.problem, f"The loss could not be computed ({seen.first.problem.rstrip('.')})."),
         (not seen.optimizers, "The optimizer: pass optimizer=."),
         (one and not seen.after, "Steps of the optimizer: the model and its optimizer could not be copied or run."),
-        (now >= 0, f"The schedule: the rate is {now:g} now; the program was judged at that of its start."),
+        (now >= 0, f"The schedule: the rate is {now:g} now; without one in step= it was judged at that of its start."),
         (seen.data is None, "Training examples beyond the batch: pass data=."),
         (seen.data and seen.data[0] is None, "Further examples: data= holds no pairs such as batch and targets."),
         (seen.step is None, "The body of the training loop: pass step=."),
