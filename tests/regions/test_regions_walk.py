@@ -49,9 +49,9 @@ def test_regions_from_bends_are_those_from_products(activation: nn.Module, monke
 def test_bends_cost_no_products(monkeypatch: pytest.MonkeyPatch) -> None:
     rows: dict[str, int] = {}
 
-    def counted(step: walk.Affine, inputs: Any, complex_: Any, apply: Any = walk._apply) -> Any:
+    def counted(step: walk.Affine, inputs: Any, *rest: Any, apply: Any = walk._apply) -> Any:
         rows[step.name] = rows.get(step.name, 0) + len(inputs[0])
-        return apply(step, inputs, complex_)
+        return apply(step, inputs, *rest)
 
     monkeypatch.setattr(walk, "_apply", counted)
     net, (x0, x1) = dense(nn.ReLU(), 6, 200), torch.randn(2, 6, generator=torch.Generator().manual_seed(1)).double() * 3

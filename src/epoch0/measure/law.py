@@ -535,8 +535,7 @@ def normed(op: Op, flow: Flow, value: Tensor, batch_norm: str) -> Flow:
     square = _normalised(x.reshape(shape), flow.square.reshape(shape), over, eps, centred).reshape(x.shape)
     # the two directions are as long as others exactly behind a dense layer; else that holds to their own order
     exact = op.name == "batch_norm" and x.dim() == 2 and flow.signal == "gaussian"
-    count = flow.fan if flow.fan and op.name != "batch_norm" else size
-    left = 0.0 if exact else (1 / size + 1 / count) ** 2
+    left = 0.0 if exact else (1 / size + 1 / (flow.fan if flow.fan and op.name != "batch_norm" else size)) ** 2
     gains = None
     if gamma is not None and op.name in ("batch_norm", "instance_norm"):
         gains = _gains(gamma.double().square().reshape(channels), 1)

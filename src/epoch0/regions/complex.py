@@ -12,6 +12,8 @@ from epoch0.progress import Progress
 from epoch0.regions.certificate import Decisions
 from epoch0.regions.network.steps import Largest
 
+_CACHE = 1 << 17  # numbers that new rows are made of at a time: they stay in the cache
+
 
 @dataclass
 class Budget:
@@ -115,11 +117,12 @@ class Cut:
             self.before._write(out[:first], values, rows[:first], hats)
             parents, place = torch.unique(torch.stack([u, v]), return_inverse=True)
             source, (u, v) = self.before.take(values, parents, hats), place
-        shape = (-1,) + (1,) * (values.dim() - 1)
-        torch.index_select(source, 0, u, out=out[first:])
-        out[first:].mul_(self.a[new].view(shape)).addcmul_(source.index_select(0, v), self.b[new].view(shape))
-        if hats is not None and self.flips is not None:
-            out[first:] += self.flips.hats(self.a, self.b, new, hats)
+        shape, some = (-1,) + (1,) * (values.dim() - 1), max(64, _CACHE // max(1, values[:1].numel()))
+        for at, start, end, into in zip(*(each.split(some) for each in (new, u, v, out[first:])), strict=True):
+            torch.index_select(source, 0, start, out=into)
+            into.mul_(self.a[at].view(shape)).addcmul_(source.index_select(0, end), self.b[at].view(shape))
+            if hats is not None and self.flips is not None:
+                into += self.flips.hats(self.a, self.b, at, hats)
 
 
 class Rows(NamedTuple):

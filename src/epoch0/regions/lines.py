@@ -258,7 +258,7 @@ def on_curve(
     return replace(found, notes=(note, *found.notes))
 
 
-_SIZES = 48 << 20  # bytes of the sizes of lines that are cut together
+_SIZES = 3 << 20  # bytes of the sizes of lines that are cut together: their values shall fit into a cache, about
 _BYTES = 250  # of one break point: its place, owner and group, twice while parts are put together, and the result
 
 

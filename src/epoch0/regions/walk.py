@@ -108,12 +108,13 @@ def _bytes(program: Program, rows: int, slots: Sequence[int]) -> int:
     return 8 * rows * sum(program.elements[slot] for slot in slots)
 
 
-def _apply(step: Affine, inputs: list[Tensor], complex_: Complex) -> Tensor:
-    """An affine step on the rows, some at a time where they are weighed; directions to infinity feel no bias."""
+def _apply(step: Affine, inputs: list[Tensor], complex_: Complex, fold: Any = lambda rows: rows) -> Tensor:
+    """An affine step behind a fold, some rows at a time if they are weighed; directions to infinity feel no bias."""
     size = max(1, max(t[0].numel() for t in inputs))
     # a dense layer reads all its weights again for each block of rows, and those of a wide one are not in the cache
     some = max(512 if step.terms >= size else 16, _CACHE // size) if step.weighted else len(inputs[0])
-    found = torch.cat([step.run(*part) for part in zip(*(t.split(max(1, some)) for t in inputs), strict=True)])
+    parts = zip(*(t.split(max(1, some)) for t in inputs), strict=True)
+    found = torch.cat([step.run(*map(fold, part)) for part in parts])
     if step.biased and (away := complex_.infinite) is not None:
         found = found.clone()
         found[away] -= step.constant(*inputs)
@@ -157,7 +158,7 @@ def _behind(program: Program, index: int, cut: Cut | None, values: Values, compl
     dense = layer.weighted and before.dim() == 2 and layer.terms == before.shape[1]
     if not dense or fold.output not in program.last_uses[index + 1] or _HAT * cut.bends > len(cut) * before.shape[1]:
         return {}
-    values[layer.output] = _apply(layer, [fold.run(before)], complex_)
+    values[layer.output] = _apply(layer, [before], complex_, fold.run)
     bends = (below - above for below, above in itertools.pairwise(fold.slopes(before[:1])))
     return {layer.output: torch.cat([bend.T * layer.matrix for bend in bends])}
 

@@ -318,8 +318,7 @@ def erf_pair(q1: Array, q2: Array, gap: Array) -> tuple[Array, Array]:
     below = largest - across
     apart = (largest + below) * across
     far = np.sqrt(apart + near**2)
-    sine = largest * apart / (near + far) + near * across
-    angle = 2 * np.arctan(sine / (1 + near * far + largest * below))
+    angle = 2 * np.arctan((largest * apart / (near + far) + near * across) / (1 + near * far + largest * below))
     return angle * (2 / math.pi / np.sqrt(q1)) * (1 / np.sqrt(q2)), (4 / math.pi * first) * second / far
 
 

@@ -393,6 +393,5 @@ def _edge_inside(moments: Moments, weights: Array, biases: Array, density: float
     # one step beyond the window, so that the line reaches its border
     inside = (kept <= 1.1 * density * weights[-1] ** 2) & (bias <= 1.1 * biases[-1] ** 2 + 1e-6)
     q, kept, bias = q[inside], kept[inside], bias[inside]
-    settled = settled_q(moments, kept, bias) if len(q) else q
-    gap = np.where(np.abs(settled - q) <= 1e-2 * q, 1.0, np.nan)
+    gap = np.where(np.abs((settled_q(moments, kept, bias) if len(q) else q) - q) <= 1e-2 * q, 1.0, np.nan)
     return EdgeCurve(np.sqrt(bias) * gap, np.sqrt(kept / density) * gap, q * gap)
