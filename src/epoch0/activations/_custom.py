@@ -86,8 +86,7 @@ def _named_copy(function: Any, name: str | None) -> tuple[Any, str]:
     title = own.replace("<lambda>", "lambda") if name is None else name
     title = f"custom {title}" if title in KNOWN else title
     if module and any(True for _ in function.parameters()):
-        text = f"activation {title!r} has parameters; an activation has none. Give a function with their values in it"
-        raise InputError(f"{text}, such as activations.leaky_relu(0.25) for an nn.PReLU.")
+        raise InputError(f"activation {title!r} has parameters; give a function, as activations.leaky_relu(0.25).")
     return copy.deepcopy(function) if module else function, title
 
 
@@ -163,8 +162,7 @@ class _Checked:
         try:
             value = np.asarray(self.plain(flat))
         except Exception as error:  # of the user
-            text = f"{self.what} cannot be called with input of shape {flat.shape}: {type(error).__name__}: {error}"
-            raise InputError(f"{text}. It must work on each element of any array.") from error
+            raise InputError(f"{self.what} cannot take {flat.shape}: {type(error).__name__}: {error}.") from error
         if value.shape != flat.shape:
             raise InputError(f"{self.what} returns shape {value.shape} for {flat.shape}; it must keep the shape.")
         if value.dtype.kind not in "fiub" or (value.dtype.kind == "f" and value.dtype.itemsize < 8):
@@ -193,12 +191,10 @@ def _check_elementwise(phi: _Checked) -> None:
         return not np.allclose(other, value, rtol=1e-9, atol=1e-12)
 
     if differs(phi(h)):
-        text = f"{phi.what} gives another value when it is called again with the same input"
-        raise InputError(f"{text}; dropout or RReLU in training mode? Put the module into eval mode.")
+        raise InputError(f"{phi.what} gives another value when called again; put the module into eval mode.")
     order = np.argsort(np.sin(1000 * h))
     if differs(phi(h[order])[np.argsort(order)]) or differs(phi(np.concatenate([h, 9 * h - 20]))[: len(h)]):
-        text = f"{phi.what} is not elementwise: its value at a point depends on the other points or on the position"
-        raise InputError(f"{text}. A normalization or a softmax is no activation in this sense.")
+        raise InputError(f"{phi.what} is not elementwise, as a normalization or a softmax; give one that is.")
 
 
 def _check_derivative(phi: _Checked, slope: _Checked, breaks: tuple[float, ...], allowed: float = 0) -> None:
@@ -256,8 +252,7 @@ def _find_breaks(function: Callable[[Any], Array], derivative: Callable[[Any], A
         found.extend([_round_between(float(a), float(b)) for a, b in zip(low, high, strict=True)])
         if len(found) > _MOST:
             text = f"{label} has more than {_MOST} break points between -10,000 and 10,000"
-            advice = "give the break points that matter as breaks=(...)"
-            raise InputError(f"{text}, or a derivative that grows without bound; {advice}.")
+            raise InputError(f"{text}, or a derivative without bound; give the break points: breaks=(...).")
         # an interval may hold more than one: look again on both sides of each
         owner, gap = np.searchsorted(left, low, side="right") - 1, 4 * (high - low)
         left, right = np.concatenate([left[owner], high + gap]), np.concatenate([low - gap, right[owner]])

@@ -112,8 +112,7 @@ def dichotomies(
     own = isinstance(models, Ensemble) and inputs.dim() == 3
     if inputs.dim() < 2 or not inputs.numel() or (own and len(inputs) != len(models)):
         wanted = f"for an ensemble whose networks have inputs of their own ({len(models)}, s, size)"
-        text = f"inputs have shape {tuple(inputs.shape)}"
-        raise InputError(f"{text}; give (s, *shape of one input) with s >= 1, or {wanted}.")
+        raise InputError(f"inputs have shape {tuple(inputs.shape)}; give (s, *shape of one), s >= 1, or {wanted}.")
     given, insist, found, names = inputs.detach().double().cpu(), method == "exact", list[_Flips](), list[str]()
     for i in range(len(models)):
         check_model(models[i])

@@ -126,8 +126,7 @@ def _by_hooks(model: nn.Module, shape: tuple[int, ...], faces: tuple[float, ...]
         return found
 
     if not (probe := run(torch.zeros(2, *shape, dtype=torch.float64))):
-        why = f"{type(model).__name__} has no nonlinearity that is a module of its own (nn.Tanh, nn.GELU, ...)"
-        raise InputError(f"{why}, so none of its pre-activations can be watched.")
+        raise InputError(f"{type(model).__name__} has no nonlinearity that is a module of its own (nn.Tanh, say).")
     layers = tuple(WatchedLayer(name, values.shape[1], faces) for name, values in probe)
     return Watched(layers, lambda points: [values for _, values in run(points)], None)
 

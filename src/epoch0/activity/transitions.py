@@ -218,8 +218,7 @@ def _result(network: Watched, method: str, counts: Sequence[np.ndarray], **more:
 
 def _refined(network: Watched, curve: Curve, caution: float, points: int | None, seed: int) -> Transitions:
     if maxima := [watched.name for watched in network.layers if watched.entries]:
-        why = f"'{maxima[0]}' takes a maximum; its switches are counted on lines and polylines only"
-        raise InputError(f"{why}. A Polyline through points of the curve has them exactly.")
+        raise InputError(f"'{maxima[0]}' takes a maximum, counted on lines and polylines only: give a Polyline.")
     pieces = curve.planes if isinstance(curve, SemicircularArcs) else 1
     pieces = len(curve.points) - 1 if isinstance(curve, Polyline) else pieces
     corners, levels = np.linspace(0.0, 1.0, pieces + 1).tolist(), [watched.faces for watched in network.layers]

@@ -258,8 +258,7 @@ def robustness(
     """
     inputs, targets = data
     if targets.is_floating_point() or not targets.numel() or not targets.dim():
-        given = f"targets {tuple(targets.shape)} ({targets.dtype})"
-        raise InputError(f"{given} do not fit: one class number, an integer, for every example.")
+        raise InputError(f"targets {tuple(targets.shape)} ({targets.dtype}) do not fit: give an integer for each.")
     call = Call.of(model, inputs, targets, forward=forward)
     model = call.model
     if not len(sizes := np.atleast_1d(np.asarray(noise, dtype=np.float64))) or sizes.min() < 0:
@@ -289,8 +288,7 @@ def _accuracy(changed: dict[str, Tensor], batches: Sequence[Call]) -> float:
     for call in batches:
         y, scores = call.targets, call.output(call.swapped(changed) if changed else call.run())
         if scores.dim() < 2 or scores.shape[:-1] != y.shape or scores.shape[-1] < 2:
-            wanted = f"scores (*{tuple(y.shape)}, classes), classes >= 2"
-            raise InputError(f"the model returns {tuple(scores.shape)}; accuracy needs {wanted}.")
+            raise InputError(f"scores are {tuple(scores.shape)}; give (*{tuple(y.shape)}, classes), classes >= 2.")
         low, high, classes = int(y.min()), int(y.max()), scores.shape[-1]
         if low < 0 or high >= classes:
             raise InputError(f"targets run from {low} to {high}; the model has {classes} classes, from 0.")

@@ -56,8 +56,7 @@ class DataSet:
     def __post_init__(self) -> None:
         named, images, labels = f"{self.name} ({self.split})", self.images, self.labels
         if images.ndim != 4 or labels.ndim != 1:
-            text = f"{named} has images of shape {images.shape} and labels of shape {labels.shape}"
-            raise InputError(f"{text}; they must be (n, channels, height, width) and (n,).")
+            raise InputError(f"{named}: images of shape {images.shape}, labels {labels.shape}; give (n, c, h, w), n.")
         if images.size == 0:
             raise InputError(f"{named} holds no image; a data set needs at least one.")
         if len(images) != len(labels):
@@ -132,8 +131,7 @@ class DataSet:
             raise InputError(f"{text}; use 'standard' or 'unit'.{suggest(normalize, ('standard', 'unit'))}")
         like = self if like is None else like
         if like.images.shape[1] != channels:
-            text = f"like={like.name} has {like.images.shape[1]} channels and {self.name} has {channels}"
-            raise InputError(f"{text}; the statistics of one cannot be used for the other.")
+            raise InputError(f"like={like.name} has {like.images.shape[1]} channels and {self.name} has {channels}.")
         mean, std = _channel_statistics(like.images)
         if np.any(std == 0):
             text = f"channel {int(np.argmin(std))} of {like.name} ({like.split}) is constant"
@@ -144,8 +142,7 @@ class DataSet:
         # einsum would overflow in uint8; float64 is exact for sums of squares of bytes
         norms = np.array([np.linalg.norm(row.astype(np.float64)) for row in self.images.reshape(len(self), -1)])
         if np.any(norms == 0):
-            text = f"image {int(np.argmin(norms))} of {self.name} ({self.split}) is entirely black"
-            raise InputError(f"{text}, so it cannot be scaled to norm 1; use normalize='unit'.")
+            raise InputError(f"image {int(np.argmin(norms))} of {self.name} ({self.split}) is entirely black.")
         return norms
 
 
@@ -200,13 +197,11 @@ def parse_idx(raw: bytes, source: str) -> np.ndarray:
         raise InputError(f"{source} is no IDX file: it begins with {raw[:4].hex(' ')}; IDX begins with {wanted}.")
     dtype, dimensions = np.dtype(IDX_TYPES[raw[2]]), raw[3]
     if len(raw) < (start := 4 + 4 * dimensions):
-        needed = f"its header of {dimensions} sizes needs {start}"
-        raise InputError(f"{source} is truncated: it has {len(raw):,} bytes, and {needed}.")
+        raise InputError(f"{source} is truncated: it has {len(raw):,} bytes, and its header needs {start}.")
     shape, expected = _asked(raw)
     if len(raw) != expected:
         state = "is truncated" if len(raw) < expected else "is too long"
-        asked = f"its header (shape {shape}, {dtype.name}) asks for {expected:,}"
-        raise InputError(f"{source} {state}: it has {len(raw):,} bytes, and {asked}.")
+        raise InputError(f"{source} {state}: it has {len(raw):,} bytes; {shape}, {dtype.name} asks for {expected:,}.")
     # an empty array may still name sizes beyond what numpy can address
     if dimensions > 32 or math.prod(max(size, 1) for size in shape) * dtype.itemsize > sys.maxsize:
         raise InputError(f"{source} has shape {shape}, which is more than an array can have.")
@@ -241,13 +236,11 @@ def parse_cifar(raw: bytes, source: str, label_bytes: int, classes: int) -> tupl
     record = label_bytes + CIFAR_PIXELS
     if len(raw) == 0 or len(raw) % record:
         text = f"{source} is no CIFAR batch or is truncated: it has {len(raw):,} bytes, which is not a multiple"
-        following = f"the next multiple is {(len(raw) // record + 1) * record:,}"
-        raise InputError(f"{text} of the {record:,} bytes of one record ({following}).")
+        raise InputError(f"{text} of the {record:,} bytes of one record (next: {(len(raw) // record + 1) * record:,}).")
     records = np.frombuffer(raw, np.uint8).reshape(-1, record)
     if (labels := records[:, label_bytes - 1].astype(np.int64)).max() >= classes:
         first = int(np.argmax(labels >= classes))
-        wrong = f"record {first} has label {labels[first]}, and labels run from 0 to {classes - 1}"
-        raise InputError(f"{source} is no CIFAR batch: {wrong}.")
+        raise InputError(f"{source}: record {first} has label {labels[first]}, and labels run from 0 to {classes - 1}.")
     return records[:, label_bytes:].reshape(-1, 3, 32, 32).copy(), labels
 
 

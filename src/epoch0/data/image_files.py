@@ -94,8 +94,7 @@ def _tiny_imagenet(known: KnownSet, root: Path, split: str) -> ImageFiles:
         file, wnid = (*line.split("\t"), "", "")[:2]
         at = f"line {number} of {annotations}"
         if wnid not in classes:
-            text = f"{at} gives {file!r} the class {wnid!r}"
-            raise InputError(f"{text}, which is none of the {len(classes)} in wnids.txt.")
+            raise InputError(f"{at} gives {file!r} the class {wnid!r}, none of the {len(classes)} in wnids.txt.")
         if file not in present or file in stated:
             wrong = "a second time" if file in stated else f"which is not in {images}"
             raise InputError(f"{at} names {file!r}{',' * (file not in stated)} {wrong}.")
@@ -154,8 +153,7 @@ def _files(name: str, split: str, root: Path, folders: Sequence[str], classes: S
     names, counts = list[str](), list[int]()
     for folder, item in zip(folders, classes, strict=True):
         if not (members := sorted(_images(root / folder))):
-            text = f"{root / folder} holds no image ({', '.join(IMAGE_SUFFIXES)})"
-            raise InputError(f"{text}, so class {item} of {name} ({split}) is empty; unpack the set again.")
+            raise InputError(f"{root / folder} holds no image of class {item} of {name} ({split}); unpack it again.")
         names += [f"{folder}/{member}" for member in members]
         counts.append(len(members))
     return ImageFiles(name, split, root, tuple(names), np.repeat(np.arange(len(counts)), counts), tuple(classes))

@@ -186,8 +186,7 @@ def _sound(known: KnownSet, file: KnownFile, path: Path, root: Path) -> bool:
         return False
     if official is False:
         text = f"{path} is in the way: it is a well-formed file of other content than the official {file.name}"
-        hint = "It can be loaded as it is; to get the official one, move it away."
-        raise InputError(f"{text} ({_difference(content(path)[0], file)}). {hint}")
+        raise InputError(f"{text} ({_difference(content(path)[0], file)}). Load it as it is, or move it away.")
     return True
 
 

@@ -132,8 +132,7 @@ class Weights:
         given = {name: tensor for file in files for name, tensor in read_tensors(file, "weights")[0].items()}
         for name, t in named:
             if name in given and given[name].shape != t.shape:
-                text = f"'{name}' in {str(folder)!r} has shape {tuple(given[name].shape)}"
-                raise InputError(f"{text}, the model's {tuple(t.shape)}.")
+                raise InputError(f"'{name}' in {str(folder)!r} is {tuple(given[name].shape)}, not {tuple(t.shape)}.")
             self.stored |= {id(t): given[name]} if name in given else {}
         if lacks := [name for name, t in named if isinstance(t, nn.Parameter) and id(t) not in self.stored]:
             hint = suggest(lacks[0], given) or f" It has {', '.join(list(given)[:3])} ..."
@@ -184,8 +183,7 @@ class Weights:
             for _, name, t in self.held[path]:
                 if by[id(t)].is_floating_point() and bool(by[id(t)].isnan().any()):
                     kind = type(self.modules[path]).__name__
-                    why = f"{kind} has no reset_parameters or _init_weights that sets it"
-                    raise InputError(f"'{path}.{name}' cannot be streamed: {why}.")
+                    raise InputError(f"'{path}.{name}' cannot be streamed: no reset_parameters of {kind} sets it.")
         return by
 
 

@@ -58,8 +58,7 @@ def settings_of(measured: Numbers, errors: Numbers, samples: Numbers | None, nam
     if (spread < 0).any() or np.isinf(spread).any():
         raise InputError(f"errors are {spread.tolist()}; a standard error is finite and not negative.")
     if ((number < 2) & (spread > 0)).any() or (number < 1).any():
-        wanted = "a standard error needs 2 samples or more (None: the errors are exact)"
-        raise InputError(f"samples are {number.tolist()}; {wanted}.")
+        raise InputError(f"samples are {number.tolist()}; errors need 2 samples or more (None: exact).")
     if len(labels := tuple(names or (f"setting {i + 1}" for i in range(len(values))))) != len(values):
         raise InputError(f"{len(labels)} names for {len(values)} settings; give one each.")
     return Settings(values, spread, np.where(spread == 0, np.inf, number), labels)

@@ -218,8 +218,7 @@ class _Scheduler:
             if count:
                 self._some_worker = now
             elif now - self._some_worker > _NO_WORKERS:
-                idle = f"the scheduler at {self.address} has had no worker for {_NO_WORKERS:.0f} s"
-                raise InputError(f"{idle}; start workers and run again.")
+                raise InputError(f"{self.address} had no worker for {_NO_WORKERS:.0f} s; start workers and run again.")
         return self._counted[1]
 
     def submit(self, named: Named) -> Any:
@@ -238,8 +237,7 @@ class _Scheduler:
         except (CancelledError, OSError) as error:
             raise self._gone() from error
         except (ImportError, AttributeError) as error:
-            text = f"the workers of {self.address} cannot run this package: {error}"
-            raise InputError(f"{text}; install the same version there.") from error
+            raise InputError(f"workers of {self.address} cannot run epoch0: {error}; install it there.") from error
 
     def close(self, now: bool) -> None:
         if now:

@@ -48,8 +48,7 @@ def draw_weights(step: Step, weights: str, seed: int) -> None:
         fresh = _fresh(step, weights, named(seed, _WEIGHTS, site.name))
     kept = fresh if site.mask is None else fresh * site.mask
     if not (squares := float(kept.double().square().sum())) > 0:
-        why = f"'{site.name}' holds only zeros where it is kept, and weights='keep' has nothing to rescale"
-        raise InputError(f"{why}; draw fresh weights: weights='gaussian'.")
+        raise InputError(f"'{site.name}' holds only zeros, which weights='keep' rescales; use weights='gaussian'.")
     scale = math.sqrt(site.view.numel() * site.density / site.fan_in / squares)
     # weights that the model masks itself keep a value behind the mask
     site.view.copy_((kept if site.direct else fresh).double() * scale)

@@ -106,8 +106,7 @@ def initialize(
             raise InputError(f"no weight of the model can be set{': ' + reasons if reasons else ', it has none'}.")
         for site in sites:
             if site.mask is not None and not bool(site.mask.any()):
-                why = f"the mask of '{site.name}' keeps none of its {site.view.numel()} weights"
-                raise InputError(f"{why}, so no scale gives its layer a gain; keep some, or take the layer out.")
+                raise InputError(f"the mask of '{site.name}' keeps none of its {site.view.numel()} weights; keep some.")
         plan = make_plan(record, found, sites, target, weights, mirrored and chi is None, frozen)
         biases = _prepare(record, plan, weights, bias_std, seed)
         attentions, drawn = draw_attentions(record, found, plan, seed) if mirrored else ([], [])
@@ -201,8 +200,7 @@ def gaussian_input(model: nn.Module, seed: int) -> tuple[Tensor, list[str]]:
             with unchanged(model), torch.no_grad():
                 model.eval()(x)
             return x, [f"no input was given: Gaussian numbers of unit variance, shape {shape}"]
-    why = f"no input shape was found that the model {type(model).__name__} takes"
-    raise InputError(f"{why}; give a batch: x=..., shape (examples, ...).")
+    raise InputError(f"no input shape was found that the model {type(model).__name__} takes; give a batch x=...")
 
 
 def _shapes(model: nn.Module) -> Iterator[tuple[int, ...]]:

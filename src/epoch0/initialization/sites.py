@@ -200,8 +200,7 @@ class Site:
         """
         squares = squares.double()
         if squares.dim() < 2:
-            wanted = "give x of shape (examples, ...), one example as x[None]"
-            raise InputError(f"the inputs have no batch dimension; {wanted}.")
+            raise InputError("the inputs have no batch dimension; give x of shape (examples, ...), as x[None].")
         if self.mask is not None:
             weight = self.mask
         elif self.op.name in MATRIX:

@@ -101,8 +101,7 @@ def inputs_for(
         sides = input_shape.replace("x", ",").split(",") if isinstance(input_shape, str) else input_shape
         sizes = tuple(int(side) if str(side).strip().isdecimal() else 0 for side in sides)
         if not sizes or min(sizes) < 1:
-            hint = "give that of one example, such as 784 or 3,32,32"
-            raise InputError(f"the input shape {input_shape!r} cannot be used; {hint}.")
+            raise InputError(f"the input shape {input_shape!r} cannot be used; give one example's, as 3,32,32.")
         x = torch.randn(number or EXAMPLES, *sizes, generator=generator(seed))
         attempts, label = [("", x)], f"Gaussian noise {_times(sizes)}"
     else:
@@ -274,8 +273,7 @@ def _named_inputs(model: nn.Module, main: str, count: int | None, seed: int) -> 
     both = "input_ids" in known and "pixel_values" in known and "return_loss" in known
     needed = ["input_ids", "pixel_values"] if both else needed
     if not needed:
-        text = f"the model {type(model).__name__} asks for {main!r}, which is not made up here"
-        raise InputError(f"{text}; give its inputs by the names of its arguments: --batch inputs.npz")
+        raise InputError(f"{type(model).__name__} asks for {main!r}, which is not made up here; use --batch inputs.npz")
     number = min(count, MOST) if count is not None else TEXTS if needed == ["input_ids"] else IMAGES
     batch, words, config = dict[str, Any](), [], model.config
     for name in needed:

@@ -126,8 +126,7 @@ def _build(target: Any, spec: str, file: str) -> Any:
     if isinstance(target, nn.Module):
         return target
     if not callable(target):
-        wanted = "a function returning an nn.Module, an nn.Module class, or a module"
-        raise InputError(f"{spec!r} is a {type(target).__name__}; {wanted} is needed.")
+        raise InputError(f"{spec!r} is a {type(target).__name__}; an nn.Module is needed, its class, or a function.")
     try:
         parameters = list(inspect.signature(target).parameters.values())
     except (TypeError, ValueError):  # compiled callables have no signature; calling them shows it

@@ -146,6 +146,5 @@ def scaled_channels(channels: Sequence[int], width: float) -> tuple[int, ...]:
     """Channels of each stage, times the width; the error names the nearest width that makes them whole numbers."""
     if not float(width * channels[0]).is_integer():
         step = max(1, round(width * channels[0])) / channels[0]
-        text = f"width={width!r}: {channels[0]} channels times the width, as for the first stage"
-        raise InputError(f"{text}, must be a whole number > 0; use one such as {step:g}.")
+        raise InputError(f"width={width!r}: {channels[0]} times it must be a whole number > 0, such as {step:g}.")
     return tuple(round(width * count) for count in channels)

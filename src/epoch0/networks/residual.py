@@ -184,8 +184,7 @@ def _plan(depth: int, variant: str) -> tuple[Block, tuple[int, ...]]:
     if count < 1 or rest:
         near = f"{6 * count + 2} and {6 * count + 8}" if count > 0 else "8 and 14"
         other = " (variant='imagenet' has this depth)" if depth in IMAGENET else ""
-        text = f"depth={depth!r}: three equal stages of two-layer blocks make 6n + 2 layers"
-        raise InputError(f"{text}; nearest are {near}{other}.")
+        raise InputError(f"depth={depth!r}: three equal stages have 6n + 2 layers; nearest are {near}{other}.")
     return BasicBlock, (count,) * 3
 
 

@@ -117,13 +117,11 @@ def boundary_density(
     Source: Hanin and Rolnick 2019, Theorems 3 and 6.
     """
     if not isinstance(law, Ensemble):
-        text = f"law is a {type(law).__name__}; random networks are needed"
-        raise InputError(f"{text}: networks.ensemble(200, [784, 64, 64, 10], biases=Gaussian(1e-3)).")
+        raise InputError(f"law is a {type(law).__name__}; give networks.ensemble(200, [784, 64, 64, 10]), say.")
     spec = law.spec
     directions, measure, draw = _place(where, spec.sizes[0])
     if k not in (1, 2) or k > len(directions):
-        known = "1 on a line" if len(directions) == 1 else "1 or 2 in a window"
-        raise InputError(f"k={k!r}; k is {known}.")
+        raise InputError(f"k={k!r}; k is {'1 on a line' if len(directions) == 1 else '1 or 2 in a window'}.")
     if k == 2 and kind == "linear":
         raise InputError("vertices (k=2) are those of activation regions; pass kind='activation', or k=1.")
     if (rule := spec.activation).slopes is None:

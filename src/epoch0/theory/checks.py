@@ -27,8 +27,7 @@ def continuous(activation: ActivationLike) -> Activation:
     if not (rule := get(activation)).continuous:
         text = f"{rule.name} jumps, so it tears inputs apart however close they are: chi is infinite at every "
         text += "weight_std > 0, and there is no ordered phase, no edge of chaos and no depth scale"
-        hint = "mean_field.chi gives the mean of phi' squared between the jumps, which is what a gradient sees"
-        raise InputError(f"{text}. {hint}.")
+        raise InputError(f"{text}. See mean_field.chi, the mean of phi' squared between the jumps.")
     return rule
 
 

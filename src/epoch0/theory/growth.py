@@ -60,8 +60,7 @@ def raghu_lower_bound(
         bracket = root / math.sqrt(2 * (width + 1)) - math.ldexp(root, -int(width))
         return max(0.0, weight_std / math.sqrt(2) * bracket)
     if (total := math.hypot(weight_std, bias_std)) < 1:
-        text = f"weight_std={weight_std!r}, bias_std={bias_std!r} are too small for the hard-tanh proof"
-        raise InputError(f"{text}, which needs weight_std^2 + bias_std^2 >= 1.")
+        raise InputError(f"{weight_std=}, {bias_std=} are too small: the proof needs weight_std^2 + bias_std^2 >= 1.")
     kept = weight_std * root / ((2 * math.pi) ** 0.25 * math.sqrt(total * (total * math.sqrt(2 * math.pi) + width - 1)))
     lost = float(weight_std / total * root * (1 - 1 / total) ** (width - 1))
     return max(0.0, float(kept - lost) / math.sqrt(2))
@@ -238,8 +237,7 @@ def exact(law: Law, width: Size, activation: str | Activation = "relu") -> float
     """
     density, std = _gaussian(law)
     if density != 1.0:
-        text = f"exact: {law!r} is sparse, so growth depends on the direction"
-        raise InputError(f"{text}; use sparse_minimum and sparse_maximum.")
+        raise InputError(f"{law!r} is sparse: growth depends on direction; see sparse_minimum and sparse_maximum.")
     return std * one_hot_mean(width, 1.0, _slopes(activation))
 
 
@@ -288,8 +286,7 @@ def bounds(
     sizes = [widths] if isinstance(widths, int) else list(widths)
     laws = [law] * len(sizes) if isinstance(law, Law) else list(law)
     if not sizes or len(laws) != len(sizes):
-        text = f"{len(laws)} laws for {len(sizes)} widths"
-        raise InputError(f"{text}; give one law, or one for each width (one or more).")
+        raise InputError(f"{len(laws)} laws for {len(sizes)} widths; give one law, or one for each width, one or more.")
     rows: list[LayerGrowth] = []
     inputs = [fan_in or sizes[0], *sizes[:-1]]
     for layer, (entry, width, before) in enumerate(zip(laws, sizes, inputs, strict=True), start=1):
@@ -337,8 +334,7 @@ def _gaussian(law: Law) -> tuple[float, float]:
     """Density and standard deviation of a Gaussian or sparse Gaussian law."""
     density, kept = _split(law)
     if not isinstance(kept, Gaussian):
-        text = f"{law!r} has no exact growth, only Gaussian entries do"
-        raise InputError(f"{text}; best_lower_bound and upper_bound take any.")
+        raise InputError(f"{law!r} has no exact growth, only Gaussians do; see best_lower_bound and upper_bound.")
     return density, kept.std
 
 
@@ -350,8 +346,7 @@ def _check_even(law: Law) -> None:
 def _slopes(activation: str | Activation) -> tuple[float, float]:
     """Slope left and right of zero of an activation that is linear on either side and passes through the origin."""
     if (rule := get(activation)).slopes is None or not rule.homogeneous:
-        text = f"activation {rule.name!r} has no growth bound here; relu, leaky_relu and identity do"
-        raise InputError(f"{text}. For the wide limit of any activation see epoch0.theory.mean_field.chi.")
+        raise InputError(f"{rule.name!r} has no growth bound; relu, leaky_relu and identity do. See mean_field.chi.")
     return rule.slopes[0], rule.slopes[-1]
 
 

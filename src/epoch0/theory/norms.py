@@ -394,8 +394,7 @@ class NormRatio:
         """
         variances = _variances(sizes, init)
         if (depth := len(variances)) < 2 or layer > depth:
-            text = f"layer={layer!r} of {depth} cannot be used: it is a layer of the network, from 1"
-            raise InputError(f"{text}, and with one layer only the ratio is exactly 1.")
+            raise InputError(f"layer={layer!r} of {depth}: give 1 to {depth}; of a single one the ratio is exactly 1.")
         # unit i of layer l is scaled by its row of W^l going forward, by its column of W^(l+1) coming back
         return cls._of(sizes[1:-1], [variances[at] if at + 1 < layer else variances[at + 1] for at in range(depth - 1)])
 

@@ -353,8 +353,7 @@ class Call:
             seen.append((model, model(*args, **kwargs)))
         loss = result.get("loss") if isinstance(result, Mapping) else result
         if not isinstance(loss, Tensor):
-            wanted = "give targets, and a loss if the default one is not meant"
-            raise InputError(f"training_step returns a {type(result).__name__} without a loss; {wanted}.")
+            raise InputError(f"training_step returns a {type(result).__name__} without a loss; give targets or a loss.")
         return StepResult(loss, seen[0 if whole else -1][1])
 
 

@@ -301,8 +301,7 @@ def check_model(model: Any) -> None:
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         check_dense(f"'{name}'", tensor)
         if tensor.dtype in HALF:
-            coarse = f"'{name}' is {tensor.dtype}, too coarse to measure gains in"
-            raise InputError(f"{coarse}; measure a copy: copy.deepcopy(model).float().")
+            raise InputError(f"'{name}' is {tensor.dtype}, too coarse; measure copy.deepcopy(model).float().")
         # the extremes tell, ten times quicker than asking every entry
         ends = tensor.detach().aminmax() if tensor.is_floating_point() and tensor.numel() else ()
         odd = not all(bool(end.isfinite()) for end in ends)

@@ -97,8 +97,7 @@ def layers(tape: Tape) -> tuple[Layer, ...]:
         groups[-1].append(piece)
     if not groups:
         text = "no signal from the inputs arrives at the outputs: the forward detaches them, or makes others of them"
-        hint = "ask their clone for gradients, x = x.clone().requires_grad_(), without a detach"
-        raise InputError(f"{text}. For derivatives by the inputs {hint}.")
+        raise InputError(f"{text}. For derivatives by the inputs use a clone: x = x.clone().requires_grad_().")
     own = [places([op for piece in group for op in piece[2]]) for group in groups]
     names = layer_names(own, type(tape.model).__name__)
     return tuple(_layer(name, group) for name, group in zip(names, groups, strict=True))
@@ -167,8 +166,7 @@ def require_nonlinearity(tape: Tape) -> None:
     with torch.no_grad():
         zero, one, two = [tape.run(tape.x * factor).double() for factor in (0.0, 1.0, 2.0)]
     if float((two - 2 * one + zero).norm()) <= 1e-4 * float((one - zero).norm()):
-        why = f"the model {type(tape.model).__name__} has no nonlinearity: it is one affine map whatever its depth"
-        raise InputError(f"{why}. Put an activation between its layers.")
+        raise InputError(f"{type(tape.model).__name__} has no nonlinearity: it is one affine map. Put one in between.")
 
 
 _OTHER = {"average": "pooling", "largest": "pooling", "join": "concatenation", "mixing": "attention"}

@@ -229,8 +229,7 @@ def _with_statistics(func: Function, given: Kwargs, batch_norm: str, hold: bool)
         return {**given, named: False}
     shape = tuple(given["input"].shape)
     if func is F.batch_norm and shape[0] == 1 and running:  # without running ones it standardizes weights
-        why = f"a batch of one, shape {shape}, through batch norm: one example has no batch statistics"
-        raise InputError(f"{why}. Give more examples, or measure with batch_norm='eval'.")
+        raise InputError(f"a batch of one, shape {shape}, through batch norm: give more, or batch_norm='eval'.")
     mean = variance = None
     if hold:
         x = given["input"].detach()

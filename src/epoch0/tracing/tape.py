@@ -384,8 +384,7 @@ class Recorder(operations.Calls):
             raise InputError(f"{why}: gradients have nowhere to start. Give a floating point batch.")
         given = given.removeprefix("an ").removeprefix("a ")
         if not tensor.requires_grad:
-            where = f"no derivative of the model's output reaches its {given}"
-            raise InputError(f"{where}: the output is constant or detached.")
+            raise InputError(f"no derivative of the model's output reaches its {given}: it is constant or detached.")
         node = self._node_if_known(tensor)
         if tensor is beginning or node == 0:
             raise InputError(f"the model returns its {given} as it is: nothing to measure.")

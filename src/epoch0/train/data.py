@@ -186,8 +186,7 @@ class Pair:
             if not isinstance(given, Tensor) or given.dim() == 0:
                 raise refuse(name, given, "a tensor whose first dimension is the examples")
         if len(self.inputs) != len(self.targets) or len(self.inputs) == 0:
-            text = f"the data have {len(self.inputs)} inputs and {len(self.targets)} targets"
-            raise InputError(f"{text}; there must be as many of both, and at least one.")
+            raise InputError(f"the data have {len(self.inputs)} inputs and {len(self.targets)} targets; one for each.")
         check_finite("the training inputs", self.inputs)
         check_finite("the training targets", self.targets)
 

@@ -69,8 +69,7 @@ class Training(Result):
         rows = [r for r in self.history if isinstance(r.get(metric), int | float) and math.isfinite(r[metric])]
         if not rows:
             known = sorted({name for row in self.history for name in row})
-            text = f"no row of this training holds a number called {metric!r}"
-            raise InputError(f"{text}; its columns are {', '.join(known)}.{suggest(metric, known)}")
+            raise InputError(f"no row has {metric!r}; its columns are {', '.join(known)}.{suggest(metric, known)}")
         return max(rows, key=lambda row: row[metric] if largest else -row[metric])
 
     def to_dict(self) -> dict[str, Any]:

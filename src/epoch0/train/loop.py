@@ -140,8 +140,7 @@ def train(
     held = _read(path) if path is not None and os.path.lexists(path) else None
     state = CheckpointState() if held is None else held[0]
     if state.step > total:
-        text = f"the checkpoint {str(path)!r} already has {state.step} steps and {total} were asked for"
-        raise InputError(f"{text}; ask for at least as many, or name another path to start anew.")
+        raise InputError(f"{str(path)!r} already has {state.step} steps and {total} were asked for; name another path.")
     if group.broadcast(state.step) != state.step:
         raise InputError(f"process {group.rank} finds another checkpoint than process 0; all must see the same file.")
     scheduler = None if schedule is None else _scheduler(schedule, torchs, total, state.step)
@@ -435,8 +434,7 @@ def _restore(noun: str, stored: Row, tensors: dict[str, Tensor], model: nn.Modul
         raise InputError(f"{noun} is of another model: {first_names(wrong, 3, '; ')}.")
     settings = [(key, stored.get(key), run.get(key)) for key in {**stored, **run}]
     if changed := [f"{key} {old!r} (now {new!r})" for key, old, new in settings if old != new]:
-        text = f"{noun} was made by a run with {', '.join(changed)}"
-        raise InputError(f"{text}; repeat that run's arguments to resume it, or name another path to start anew.")
+        raise InputError(f"{noun} was made by a run with {', '.join(changed)}; repeat that, or name another path.")
     state: dict[int, dict[str, Tensor]] = {}
     for name in tensors.keys() - {f"model.{name}" for name in given}:
         _, index, key = name.split(".", 2)

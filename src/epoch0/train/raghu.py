@@ -184,8 +184,7 @@ def replace_batch_norm(model: nn.Module, scale: Std = 0.01) -> Replaced:
     places = [(name, part) for name, part in inner.named_modules(remove_duplicate=False) if isinstance(part, kind)]
     if not places:
         text = f"the model {type(inner).__name__} has no batch norm module to replace"
-        hint = "calls of F.batch_norm in a forward are not seen: put TrajectoryRegularization() there yourself"
-        raise InputError(f"{text}; {hint}.")
+        raise InputError(f"{text}; where forward calls F.batch_norm, put TrajectoryRegularization() yourself.")
     made: dict[int, TrajectoryRegularization] = {}
     for name, part in places:
         if id(part) not in made:
@@ -349,8 +348,7 @@ class TrajectoryLengths(Result):
         if not (names := tuple(place.name for place in self._places)):
             raise InputError(f"the model {type(model).__name__} has no layer to measure: no weights, pools or norms.")
         if self.layers and names != self.layers:
-            text = f"the layers of the model changed on the way, from {', '.join(self.layers)} to {', '.join(names)}"
-            raise InputError(f"{text}; begin another TrajectoryLengths for it.")
+            raise InputError(f"layers changed on the way: {self.layers} to {names}; make another TrajectoryLengths.")
         self.layers, self.kinds = names, tuple(place.kind for place in self._places)
         return self._record
 
@@ -395,8 +393,7 @@ def train_one_layer(model: nn.Module, layer: str | int, data: Any, **options: An
     for other, module in inner.named_modules():
         shared = [key for key, parameter in module.named_parameters(recurse=False) if id(parameter) in ids]
         if module not in own and shared:
-            text = f"layer={name!r} shares its parameters with '{f'{other}.{shared[0]}'.lstrip('.')}'"
-            raise InputError(f"{text}; training it would train both. Give one of them weights of its own.")
+            raise InputError(f"layer={name!r} shares its parameters with '{f'{other}.{shared[0]}'.lstrip('.')}'.")
     with ExitStack() as after:
         for module in inner.modules():
             if module not in own and any(buffer is not None for buffer in module._buffers.values()):

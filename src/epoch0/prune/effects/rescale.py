@@ -300,8 +300,7 @@ def _target(each: MaskedLayer, record: Tape) -> float:
     try:
         return float(edge_of_chaos(activation, bias_std=std).weight_std)
     except InputError as problem:
-        text = f"'{each.name}' with biases of {std:.4g}: {problem} Use initialize(model, weights='keep')"
-        raise InputError(f"{text}, which asks for a gain of 1 at the signals that arrive.") from problem
+        raise InputError(f"'{each.name}' with biases of {std:.4g}: {problem} Use weights='keep'.") from problem
 
 
 def _factors(each: MaskedLayer, sums: Tensor, method: str) -> Tensor:

@@ -50,8 +50,7 @@ def apply(model: Model, masks: Mapping[str, Tensor]) -> Model:
     pairs = [(name, place) for name in masks for place in where[name]]
     for name, place in pairs:
         if place.by_torch:
-            text = f"'{name}' is pruned by torch.nn.utils.prune. masks_of(model) reads its mask: bake(model) first"
-            raise InputError(f"{text}, then apply that and yours; or put yours on with masks.to_torch_prune(model).")
+            raise InputError(f"'{name}' is pruned by torch.nn.utils.prune: bake(model) or masks.to_torch_prune(model).")
     orders = {id(place.module): parameter_order(place.module) for _, place in pairs}
     fresh = dict[str, Masked]()  # one mask for all places of a shared weight, so that they cannot part
     with ExitStack() as undo:
@@ -117,8 +116,7 @@ def to_torch_prune(masks: Masks, model: Model) -> Model:
         if any(not isinstance(step, Masked) for step in place.steps):
             raise InputError(f"'{name}' has a parametrization, and torch.nn.utils.prune masks plain weights only.")
         if id(place.module) in unseen:
-            text = f"torch.nn.utils.prune cannot mask '{name}': MultiheadAttention reads it without calling its module"
-            raise InputError(f"{text}. Use apply(model, masks), or leave it out of the masks.")
+            raise InputError(f"torch.nn.utils.prune cannot mask '{name}', of an attention. Use apply(model, masks).")
     for name, place in pairs:
         mask = masks[name]
         if (ours := _ours(place)) is not None:
@@ -145,8 +143,7 @@ def masks_of(model: nn.Module) -> Masks:
                 found[name] = place.mask & found[name] if name in found else place.mask.clone()
     if not found:
         text = f"the model {type(bare(model)).__name__} is not pruned: no weight has a mask"
-        hint = "Zeros in plain weights are no masks; Masks({name: weight != 0 ...}) makes some of them"
-        raise InputError(f"{text}. {hint}.")
+        raise InputError(f"{text}. Of zeros in plain weights, Masks({{name: weight != 0 ...}}) makes some.")
     return Masks._own(found)
 
 

@@ -185,8 +185,8 @@ def keep(
     least = {name: min(int(floor), left) for name, left in most.items()}
     total, low, high = (sum(of.values()) for of in (sizes, least, most))
     if (kept := total - round(sparsity * total)) == 0:
-        text = f"sparsity={sparsity} leaves none of {total:,} weights"
-        raise InputError(f"{text}; keep at least one: sparsity <= {max(1 - 1 / max(total, 1), 0):.9g}.")
+        bound = f"{1 - 1 / max(total, 1):.9g}"
+        raise InputError(f"sparsity={sparsity} leaves none of {total:,} weights; keep at least one: <= {bound}.")
     if not low <= kept <= high:
         needed = f"floor={floor} in {len(scores)} layers needs {low:,}"
         bound = f"{total - high:,} are removed already" if kept > high else needed
@@ -393,8 +393,7 @@ def _law(name: str, tensor: Tensor) -> tuple[ScoreLaw, float]:
     check_finite(f"the scores of '{name}'", tensor)
     largest = float(tensor.detach().max())
     if float(tensor.detach().min()) < 0:
-        text = f"the scores of '{name}' have signs; the law is that of scores >= 0, as snip, synflow and magnitude are"
-        raise InputError(f"{text} (for others, critical_sparsity(scores) and keep(scores, sparsity) are exact).")
+        raise InputError(f"the scores of '{name}' have signs; this law is of scores >= 0 (else: critical_sparsity).")
     if largest == 0:
         return law_of_moments([0.0], [0.0], 0.0), -math.inf
     matrix = (tensor.detach() / largest).double()

@@ -76,8 +76,7 @@ def standing(model: nn.Module) -> list[Place]:
         if (place := next((place for place in where if _is_weight(place)), None)) is not None:
             found.append(replace(place, name=name, mask=_mask_on(place)))
     if not found:
-        text = f"the model {type(model).__name__} has no weight that can be pruned"
-        raise InputError(f"{text}; linear maps, convolutions and matrices in modules of your own can.")
+        raise InputError(f"{type(model).__name__} has no weight that can be pruned: linear, convolution, own matrix.")
     return found
 
 

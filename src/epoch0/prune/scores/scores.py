@@ -313,8 +313,7 @@ class Functional:
         try:
             found = torch.autograd.grad(value, self.leaves, push, allow_unused=True, **options)
         except RuntimeError as error:
-            times = "twice" if self.twice else "once"
-            raise InputError(f"the model cannot be differentiated {times}: {first_line(error)}") from error
+            raise InputError(f"the model has no {'second ' * self.twice}derivative: {first_line(error)}") from error
         self.reached.update(place for place, gradient in enumerate(found) if gradient is not None)
         return [torch.zeros_like(leaf) if g is None else g for leaf, g in zip(self.leaves, found, strict=True)]
 
@@ -371,8 +370,7 @@ def functional_copy(
         def refuse_again(module: nn.Module, inputs: object) -> None:
             if id(module) in modules and not net.running:  # on the model's own weights, not on the leaves
                 text = f"the model runs its {type(module).__name__} again in the backward pass"
-                hint = "where it cannot be scored; switch that off for the scores"
-                raise InputError(f"{text} (activation checkpointing), {hint}.")
+                raise InputError(f"{text} (activation checkpointing), without scores; switch that off.")
 
         with torch.autocast(leaves[0].device.type, enabled=False), ExitStack() as after:
             # compiled parts are traced without such hooks, and torch warns of them

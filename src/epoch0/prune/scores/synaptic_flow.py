@@ -56,8 +56,7 @@ class Absolute(operations.Calls):
             return self._matrix(func, name, args, kwargs)
         if kind == "lookup" and known.given(args, kwargs)["input"].is_floating_point():
             text = "SynFlow sends an input of ones through the model, and its embedding looks tokens up"
-            hint = "Score it by snip, grasp or magnitude, or score what is behind it"
-            raise InputError(f"{text}: there is no flow through numbers of tokens. {hint}.")
+            raise InputError(f"{text}: there is no flow through numbers of tokens. Use snip, grasp or magnitude.")
         return self._other(func, name, args, kwargs)
 
     def _norm(self, given: dict[str, Any]) -> Tensor:
@@ -196,8 +195,7 @@ def _positive(model: nn.Module, x: Any, dtype: torch.dtype) -> Iterator[tuple[Fu
         raise refuse("x", x, "the shape of one example such as (3, 32, 32), or a dense batch (examples, ...)")
     if not (any(t.is_floating_point() for t in tensors) and dtype.is_floating_point):
         text = f"x is {tensors[0].dtype}, to compute in {dtype}: the flow starts from ones, real numbers"
-        advice = "score the part of the model behind its embedding, with the shape of one of the embedding's outputs"
-        raise InputError(f"{text}; {advice}.")
+        raise InputError(f"{text}; score the part behind its embedding, with the shape of what that returns.")
     one = slice(1 if len({len(tensor) for tensor in tensors}) == 1 else None)  # the nodes of a graph go together
     ones = mapped(x, lambda t: torch.ones_like(t[one]) if t.is_floating_point() else t[one])
     with functional_copy(model, "eval", dtype) as net:

@@ -65,8 +65,7 @@ def trace(model: nn.Module, shape: tuple[int, ...], device: torch.device | str |
         # a chaotic network in float32 may be far from itself in float64
         if not agree and not _agree(ours, deepcopy(model).double()(others).cpu(), 1e-9):
             text = f"the steps read from {type(model).__name__} do not compute what it computes"
-            why = "its forward changes tensors in place, has state or branches on values"
-            raise InputError(f"{text}; {why}. Write it without.")
+            raise InputError(f"{text}; its forward changes tensors in place, has state or branches on values.")
     return program
 
 
@@ -150,8 +149,7 @@ class _Reader(Calls):
             self.title = self._name(name if func.__name__.startswith("__") else func.__name__, "_", 1)
             self.where = f"call '{self.title}'"
         if name in _VALUES:
-            text = f"the model asks for values of its points ({name}, {self.where})"
-            raise InputError(f"{text}: regions need a forward that does not branch on values.")
+            raise InputError(f"the model asks for values of its points ({name}, {self.where}), by which it may branch.")
         if known.kind == "dropout":
             if kwargs.get("training", args[2] if len(args) > 2 else True):
                 raise InputError(f"dropout is switched on in evaluation mode ({self.where}): the network is random.")

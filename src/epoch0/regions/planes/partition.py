@@ -65,8 +65,7 @@ def as_window(corners: Any) -> Window:
         check_dense("the window", corners)
     if not isinstance(corners, Tensor) or corners.dim() < 2 or len(corners) < 3:
         shape = tuple(corners.shape) if isinstance(corners, Tensor) else type(corners).__name__
-        text = f"the window is {shape}; it must be a tensor of shape (corners, ...) with three corners or more"
-        raise InputError(f"{text}, such as regions.square(centre, u, v, half) or regions.through(a, b, c).")
+        raise InputError(f"the window is {shape}; give a tensor (corners, ...), three corners or more.")
     corners = in_float64("the window", corners).cpu()
     flat = corners.reshape(len(corners), -1)
     if flat.shape[1] < 2:
@@ -94,8 +93,7 @@ def as_window(corners: Any) -> Window:
     angles = torch.atan2(turn, (edge * following).sum(dim=1))
     if bool((turn < -1e-9 * scale * scale).any()) or float(angles.sum()) > 6.5:
         worst = int(turn.argmin())
-        text = f"the window is not convex at corner {(worst + 1) % len(corners)}, or its corners are not in order"
-        raise InputError(f"{text}; give the corners of a convex polygon one after another.")
+        raise InputError(f"window not convex at corner {(worst + 1) % len(corners)}; give its corners in their order.")
     shape = corners.shape[1:]
     return Window(corners, origin.reshape(shape), basis.reshape(2, *shape), polygon)
 

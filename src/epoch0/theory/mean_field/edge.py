@@ -192,8 +192,7 @@ def edge_of_chaos(
     """
     rule = continuous(activation)
     if bias_std is not None and weight_std is not None:
-        both = f"bias_std={bias_std!r} and weight_std={weight_std!r}"
-        raise InputError(f"{both}: give one of them, the edge of chaos fixes the other.")
+        raise InputError(f"{bias_std=} and {weight_std=}: give one of them, the edge of chaos fixes the other.")
     name, value = ("bias_std", bias_std or 0.0) if weight_std is None else ("weight_std", weight_std)
     if scale_free(rule):
         return _single_point(rule, name, value, density)

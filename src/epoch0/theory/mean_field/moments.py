@@ -86,8 +86,7 @@ def _panel_means(f: Callable[[Any], Any], scale: Array, breaks: tuple[float, ...
         evaluated += len(row)
         if evaluated > _MOST_PANELS * len(scale):
             text = f"the Gaussian mean does not converge at q={float(scale[row[0]] ** 2):.6g}"
-            why = "the function oscillates too fast there, or is not continuous at too many points"
-            raise InputError(f"{text}: {why}.")
+            raise InputError(f"{text}: it oscillates too fast there, or jumps at too many points.")
 
 
 def _panels(f: Callable[[Any], Any], scale: Array, low: Array, high: Array) -> tuple[Array, Array, Array]:
