@@ -460,3 +460,157 @@ def test_rewards_above_their_mean_are_judged_by_what_is_chosen(sign: float) -> N
     x = centres[y] + torch.randn(600, 64, generator=draw)
     looked = find_faults(model, x[:100], y[:100], optimizer=adam(model, 5e-3), data=(x, y), step=step, seconds=20)
     assert bool(looked.faults) == (sign < 0), str(looked)
+
+
+class Steps(nn.Module):
+    """The class at each of so many steps, flattened, steps or examples first."""
+
+    def __init__(self, turned: bool = False) -> None:
+        super().__init__()
+        self.turned, self.reads, self.end = turned, nn.GRU(3, 16, batch_first=True), nn.Linear(16, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = self.end(self.reads(x)[0])
+        return (out.transpose(0, 1) if self.turned else out).reshape(-1, 3)
+
+
+@pytest.mark.parametrize("wrong", ["", "steps first", "labels repeated"])
+def test_outputs_are_compared_with_the_targets_of_their_own_example(wrong: str) -> None:
+    draw = torch.Generator().manual_seed(0)
+    y = torch.randint(3, (400,), generator=draw)
+    x = torch.randn(400, 10, 3, generator=draw) + F.one_hot(y, 3).float()[:, None]
+
+    def loss(out: Tensor, wanted: Tensor) -> Tensor:
+        return F.cross_entropy(out, wanted.repeat(10) if wrong == "labels repeated" else wanted.repeat_interleave(10))
+
+    looked = found(Steps(wrong == "steps first"), x, y, loss)
+    assert kinds(looked)[:1] == ["shapes"] * bool(wrong), str(looked)
+
+
+@pytest.mark.parametrize("loss", [nn.CrossEntropyLoss(ignore_index=0), nn.CrossEntropyLoss(torch.rand(10))])
+def test_a_mean_over_what_is_counted_is_no_comparison_of_others(loss: nn.Module) -> None:
+    """Other targets of two examples change the weight of all the others alike."""
+    assert "shapes" not in kinds(found(mlp(), X, Y.where(torch.arange(500) % 4 == 0, 0), loss))
+
+
+class Pixels(TensorDataset):
+    """Images that are scaled in place when they are read, or not."""
+
+    def __init__(self, within: bool) -> None:
+        super().__init__(X.clone(), Y)
+        self.within = within
+
+    def __getitem__(self, index: int) -> Any:
+        x, y = super().__getitem__(index)
+        if self.within:
+            x /= 16
+        return x if self.within else x / 16, y
+
+
+@pytest.mark.parametrize("within", [True, False])
+def test_a_dataset_that_writes_into_what_it_holds(within: bool) -> None:
+    data = Pixels(within)
+    looked = found(mlp(), X / 16, Y, data=DataLoader(data, 32))
+    assert ("data" in kinds(looked)) == within, str(looked)
+    assert ("written into" in str(looked)) == within
+
+
+class Words(nn.Module):
+    """The mean of embedded words, whatever numbers they come as."""
+
+    def __init__(self, zero: bool = False) -> None:
+        super().__init__()
+        self.words, self.end = nn.Embedding(100, 16), nn.Linear(16, 2)
+        if zero:
+            nn.init.zeros_(self.words.weight)
+            nn.init.zeros_(self.end.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.end(self.words(x.long()).mean(1))
+        return out
+
+
+def test_names_of_words_that_a_rounding_makes_one() -> None:
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randint(100, (200, 8), generator=draw).float()
+    y = (x[:, 0] > 50).long()
+    assert kinds(found(Words(), x / 100, y))[0] == "data"
+    assert kinds(found(Words(), x, y)) == []
+
+
+def test_weights_that_are_all_zero_are_the_cause_and_not_the_architecture() -> None:
+    x = torch.randint(100, (200, 8), generator=torch.Generator().manual_seed(0))
+    assert kinds(found(Words(zero=True), x, (x[:, 0] > 50).long()))[0] == "initialization"
+
+
+@pytest.mark.parametrize("padded", [True, False])
+@pytest.mark.parametrize("unknown", [True, False])
+def test_words_that_are_nearly_all_unknown(unknown: bool, padded: bool) -> None:
+    """Padding after a text, as often as it comes, is none of them."""
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randint(2, 100, (200, 40), generator=draw)
+    x = torch.where((x < 98) & unknown, 1, x)
+    x = x.where(torch.arange(40) < (3 if padded else 40), 0)
+    assert ("most are unknown" in str(found(Words(), x, x[:, 0] % 2))) == unknown
+
+
+@pytest.mark.parametrize("size", [2, 32])
+def test_a_norm_over_two_examples_leaves_their_order(size: int) -> None:
+    model = nn.Sequential(nn.Linear(64, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 10))
+    looked = found(model, X, Y, data=DataLoader(TensorDataset(X, Y), size, shuffle=True))
+    assert kinds(looked) == ["batch size"] * (size == 2), str(looked)
+
+
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_images_of_which_only_the_brightness_is_seen(kernel: int) -> None:
+    model = nn.Sequential(nn.Conv2d(1, 8, kernel), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 10))
+    looked = found(model, X.view(-1, 1, 8, 8), Y)
+    assert ("pixels shuffled" in str(looked)) == (kernel == 1), str(looked)
+
+
+def test_one_output_of_several_classes_is_no_matter_of_scale() -> None:
+    looked = found(
+        mlp(nn.Sigmoid(), ends=1), X, Y[:, None].float(), lambda p, t: -(t * p.log() + (1 - t) * (1 - p).log()).mean()
+    )
+    assert kinds(looked)[0] == "architecture" and "target scale" not in kinds(looked), str(looked)
+
+
+def test_probabilities_that_nothing_keeps_within_0_and_1() -> None:
+    """A binary cross-entropy that clamps what it gets, of a network without a sigmoid."""
+    y = (Y > 4).float()[:, None]
+
+    def clamped(p: Tensor, t: Tensor) -> Tensor:
+        p = p.clamp(1e-7, 1 - 1e-7)
+        return -(t * p.log() + (1 - t) * (1 - p).log()).mean()
+
+    looked = found(nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 1)), 3 * X, y, clamped)
+    assert kinds(looked)[0] == "output activation", str(looked)
+
+
+def test_saturated_sigmoids_are_a_matter_of_their_weights_and_not_of_a_cut() -> None:
+    """What is detached no draw of weights mends."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 64), nn.Sigmoid(), nn.Linear(64, 10))
+    nn.init.uniform_(model[0].weight, 0, 3)
+    looked = found(model, X.abs() + 1, Y, rate=1e-3, seconds=30)
+    said = [*kinds(looked), "gradient flow"]
+    assert said.index("initialization") < said.index("gradient flow"), str(looked)
+
+
+def test_two_units_that_are_both_shut_are_too_few() -> None:
+    model = nn.Sequential(nn.Linear(64, 2), nn.ReLU(), nn.Linear(2, 10))
+    with torch.no_grad():
+        model[0].bias.fill_(-100)
+    looked = found(model, X, Y)
+    assert kinds(looked)[0] == "architecture" and "2 units" in looked.faults[0].fix, str(looked)
+
+
+def test_a_linear_map_is_told_from_relus_that_stay_open_on_tiny_inputs() -> None:
+    """One value in each column dwarfs the others, which a minimum and a maximum bring to a millionth."""
+    draw = torch.Generator().manual_seed(0)
+    x = torch.rand(300, 6, generator=draw)
+    y = (x[:, 0] > x[:, 1]).long()
+    x[range(6), range(6)] = 1e6
+    model = nn.Sequential(nn.Linear(6, 32), nn.ReLU(), nn.Linear(32, 16), nn.ReLU(), nn.Linear(16, 2))
+    looked = found(model, x / 1e6, y, seconds=5)
+    assert "single linear map" not in str(looked), str(looked)

@@ -343,7 +343,7 @@ def _failure(step: StepEffect, signs: Signs, runs: Sequence[Run], constant: floa
         return "size", f"{text}: the outputs, of size {number(signs.output_size)}, are too large{seen}"
     if signs.input_size < 0.05 or signs.input_size > 30:
         return "size", f"the inputs are of size {number(signs.input_size)}; scale them to about 1{seen}"
-    small = step.optimizer == "adam" and step.reached < 0.5
+    small = step.optimizer == "adam" and step.reached < 0.5 and (signs.backward.orders < -0.5 or step.second < 0.3)
     if small or signs.backward.orders < -2.6:
         much = f", and {1 - step.reached:.0%} of them are below Adam's eps" if small else ""
         way = f"by {-signs.backward.orders:.1f} orders of magnitude " if signs.backward.orders < -0.5 else ""

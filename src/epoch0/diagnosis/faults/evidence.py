@@ -95,6 +95,7 @@ class Pass:
     tables: list[tuple[str, int]] = field(default_factory=list)
     recut: list[tuple[Any, ...]] = field(default_factory=list)  # shapes before and after a view that exchanges sizes
     shares: list[str] = field(default_factory=list)  # layers with weights that the shares of a softmax go into
+    single: list[str] = field(default_factory=list)  # embeddings that look up one row only
 
     @property
     def last(self) -> str:
@@ -257,6 +258,8 @@ class Evidence:
             if plain and given is not None and tensors and given.is_floating_point() and given.numel():
                 growth = float(tensors[0].detach().abs().max()) / max(1.0, float(given.detach().abs().max()))
                 found.growth = max(found.growth, (growth, name))
+            if isinstance(module, nn.Embedding) and given is not None and given.numel() > 1:
+                found.single += [name] if bool((given == given.flatten()[0]).all()) else []
             if not isinstance(module, WEIGHTED):
                 return
             found.sunk += [name] if tensors and _sunk(module, tensors[0].detach()) else []
@@ -573,7 +576,7 @@ def affine(call: Call, model: nn.Module, name: str) -> bool:
         return False
     with unchanged(model), torch.no_grad():
         model.get_submodule(name).register_forward_pre_hook(lambda module, args: caught.append(args[0]))
-        for batch in (x, x.flip(0), x + x.flip(0), 0 * x):
+        for batch in (x, -3 * x, -2 * x, 0 * x):
             call.raw(model.eval(), mapped(batch, Tensor.clone))
     if len(caught) != 4:
         return False

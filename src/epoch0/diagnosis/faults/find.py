@@ -85,6 +85,7 @@ def evidence(
     if optimizers and coarse:
         call = replace(call, notes=(copied_in_full(coarse), *call.notes))
     turned, lone = LENGTH_FIRST in call.notes, ""  # what of the loop body cannot be followed
+    lost = lost or _rewritten(data)
     known, size = _known(call, data, turned)
     x = None if known is None or step is not None else known[0]
     if isinstance(x, Tensor) and isinstance(call.batch, Tensor) and x.shape[1:] != call.batch.shape[1:]:
@@ -145,6 +146,19 @@ def _finite(batch: Any, targets: Any, loss: Any) -> tuple[Any, Any, Fault | None
     note = f"{bad} of {len(whole)} examples hold NaN or infinity, and a step with one of them makes the weights NaN."
     fix = "Leave them out, or fill what is missing: here they were left out."
     return batch, targets, Fault("data", "inputs", note, fix, certainty=CERTAIN)
+
+
+def _rewritten(data: Any) -> Fault | None:
+    """That a dataset writes into what it holds, whenever an example is read."""
+    held = data.dataset if isinstance(data, DataLoader) else data
+    with suppress(Exception), noise_kept():
+        one = next(t for _, t in parts(held[0]) if isinstance(held, Dataset) and t.is_floating_point())
+        before = one.clone()
+        held[0]
+        if not torch.equal(one.nan_to_num(), before.nan_to_num()):
+            message = f"Read again, example 0 changes by {float((one - before).abs().mean()):.3g}: it is written into."
+            return Fault("data", "data", message, "Work on a copy: x = x / 255, and not x /= 255.", certainty=CERTAIN)
+    return None
 
 
 def _joined(model: Any, parts: tuple[torch.optim.Optimizer, ...]) -> torch.optim.Optimizer | None:

@@ -10,10 +10,12 @@ from torch import Tensor, nn
 
 from epoch0.diagnosis.faults.evidence import CERTAIN, DRAW_SMALLER, After, Evidence, Fault, Pass, affine, padding_after
 from epoch0.diagnosis.faults.reach import SOFTMAXES, Reach, made
+from epoch0.seeds import generator
 from epoch0.tracing.guard import unchanged
 
 UNCUT = "Take out .data, .detach(), .item(), new tensors, numpy and no_grad between inputs and loss."
 
+CUT = "Look for a rounding, argmax, .detach() or a dead activation behind it."
 EXPLODES = 1e3  # by so much an exponential makes numbers larger; a ReLU by nothing, a square by their size
 STEPS = ("Sign", "Round", "Floor", "Ceil", "Trunc")  # functions that have no slope
 FLAT = 0.9  # from this share of a hidden layer's values on its activation is saturated
@@ -106,13 +108,15 @@ def cut_off(seen: Evidence, first: Pass) -> Iterator[Fault]:
             message = f"The outputs depend on {name}, which the optimizer holds, and it gets no gradient."
             yield Fault("gradient flow", name, message, UNCUT, certainty=0.87)
         return
-    kind, fix = "gradient flow", "Look for a rounding, argmax, .detach() or a dead activation behind it."
+    kind, fix = "gradient flow", CUT
     zero = [n for n in stuck if not bool(own[n].any())]
     gone = next((n for n, m, _ in first.ran if isinstance(m, nn.modules.dropout._DropoutNd) and m.p >= 1), None)
     if gone is not None:
         kind, fix = "regularization", f"Dropout '{gone}' leaves nothing: p is the share that is dropped, not kept."
     elif first.sunk and not first.open:
         kind, fix = "initialization", f"Begin the biases of {first.sunk[0]} at 0: they shut all of its units."
+        if (units := len(own.get(f"{first.sunk[0]}.bias", range(9)))) < 5:  # a few are shut in many draws
+            kind, fix = "architecture", f"Give {first.sunk[0]} more than {units} units: all of them are shut."
     elif seen.reach is not None and seen.reach.last.name and not bool(seen.reach.output.any()):
         kind, fix = "output activation", "Leave the activation at the end out: it is shut for all examples."
     elif zero and (seen.after is not None or zero == stuck):
@@ -143,15 +147,18 @@ def _matters(seen: Evidence, weight: Tensor) -> bool:
         return not torch.equal(before, seen.quietly(seen.model, seen.call.batch))
 
 
-def norm_of_one(first: Pass) -> Iterator[Fault]:
-    """A norm over one number, which leaves nothing of it."""
+def norm_of_one(seen: Evidence, first: Pass) -> Iterator[Fault]:
+    """A norm over one number, which leaves nothing of it, or over two, which leaves their order."""
 
     def of_one(norm: nn.Module, before: nn.Module) -> bool:
         groups = isinstance(norm, nn.GroupNorm) and norm.num_groups == norm.num_channels
         alone = isinstance(norm, nn.LayerNorm) and math.prod(norm.normalized_shape) == 1
         return alone or (groups and isinstance(before, nn.Linear))
 
-    pairs = pairwise([("", nn.Identity()), *((n, m) for n, m, _ in first.ran)])
+    pairs = list(pairwise([("", nn.Identity()), *((n, m) for n, m, _ in first.ran)]))
+    if seen.batch_size == 2 and any(type(a) is nn.Linear and type(b) is nn.BatchNorm1d for (_, a), (_, b) in pairs):
+        message = "Of the two examples of a batch, each number that is normalized becomes -1 and 1."
+        yield Fault("batch size", "data", message, "Take batches of 16 or more.", certainty=0.9)
     for name, norm in [now for (_, before), now in pairs if of_one(now[1], before)][:1]:
         message = f"'{name}' normalizes over one number, which it makes a constant."
         kind, fix = "architecture", "Give each place more features: an embedding first."
@@ -188,9 +195,8 @@ def reads_padding(seen: Evidence, quiet: tuple[Tensor, Tensor]) -> Iterator[Faul
     much, little = float(apart[~long].mean()), float(apart[long].mean())
     least = 1e-6 * float(quiet[0].double().flatten(1).norm(dim=1).mean())
     if little < 0.3 * much or much < least:
-        message = f"Texts with more than {float(after.double().mean()):.0f} places of padding after them: their words "
-        message += f"change the outputs by {little:.1g}, those of longer texts by {much:.1g}, as the padding is read "
-        message += "last."
+        message = f"Words of texts with much padding after them (more than {float(after.double().mean()):.0f} places) "
+        message += f"change the outputs by {little:.1g}, of others by {much:.1g}: the padding is read last."
         fix = "Pack the sequences (pack_padded_sequence), or pad in front."
         yield Fault("data", "inputs", message, fix, certainty=0.9 if little < max(0.01 * much, least) else 0.7)
 
@@ -235,6 +241,37 @@ def examples_mix(seen: Evidence) -> Iterator[Fault]:
         yield Fault("shapes", "outputs", message, fix, certainty=0.93)
 
 
+def others_targets(seen: Evidence, quiet: tuple[Tensor, Tensor]) -> Iterator[Fault]:
+    """A loss of each row of outputs by itself that compares those of an example with the targets of others."""
+    out, targets, loss, ends = seen.first.output, seen.call.targets, seen.first.loss, dict[int, int]()
+    if out is None or quiet[0].shape != out.shape or seen.whole or seen.step or not isinstance(targets, Tensor):
+        return
+    if loss is None or loss.grad_fn is None or out.grad_fn not in made(loss) or not (own := _rows_apart(*quiet)).any():
+        return
+    for end in (0, -1):
+        other = (targets != targets[end]).reshape(len(targets), -1).any(1).nonzero()
+        ends |= {end: int(other[0])} if len(other) else {}
+    wanted, moved = targets.clone(), out.detach().clone()
+    wanted[[*ends]], moved[0] = targets[[*ends.values()]], moved[-1]
+    with torch.enable_grad():
+        given = [(z.detach().requires_grad_(), t) for z, t in ((out, targets), (out, wanted), (moved, targets))]
+        slope, other, moved = (torch.autograd.grad(seen.loss_of(z, t), z)[0] for z, t in given)
+    pulled, alone = _rows_apart(slope, other), not bool(_rows_apart(slope, moved)[1:].any())
+    right = int((pulled & own).sum())
+    if alone and 2 * right < int(pulled.sum()) < 0.5 * len(pulled):
+        message = f"The targets of two examples pull {int(pulled.sum())} rows of outputs, of which {right} are theirs."
+        fix = "Bring both into one order before they are flattened: transpose one, or repeat_interleave the targets."
+        yield Fault("shapes", "loss", message, fix, certainty=0.94)
+        yield Fault("labels", "targets", message, fix, certainty=0.93)
+
+
+def _rows_apart(*pair: Tensor) -> Tensor:
+    """Which rows differ by more than the factor of most of them, such as a mean over other numbers."""
+    one, other = (t.detach().double().reshape(len(t), -1) for t in pair)
+    ratio = (one.norm(dim=1) / other.norm(dim=1)).nanmedian()
+    return torch.gt((one - ratio * other).abs().amax(1), 1e-6 * one.abs().max())
+
+
 def recut(first: Pass) -> Iterator[Fault]:
     """A view that exchanges the sizes of dimensions: it cuts the numbers anew, in the order in which they lie."""
     for old, new in first.recut[:1]:
@@ -270,6 +307,11 @@ def inputs_ignored(seen: Evidence, after: After, quiet: tuple[Tensor, Tensor]) -
     for name in sorted(n for n in idle if "self_attn" not in n)[:1]:
         unused = f"The outputs do not change with the inputs, and '{name}' is never called."
         yield Fault("gradient flow", name, unused, "See that what it makes is passed on.", certainty=0.6)
+    if seen.first.single and seen.inputs is not None:
+        message = f"'{seen.first.single[0]}' gets one number for all, of inputs up to {float(seen.inputs.max()):.3g}."
+        yield Fault("data", "inputs", message, "Give it whole numbers: do not scale names of words.", certainty=0.97)
+    if any(p.dim() > 1 and not bool(p.any()) for p in seen.model.parameters()):
+        yield Fault("initialization", "model", message, "Draw the weights that are all zero.", certainty=0.975)
     if tokens and seen.first.open:  # nothing is shut, and yet the words do not matter
         fix = "Look for a mask that hides more than padding, weights that are all zero, what is not passed on."
     yield Fault("architecture", "outputs", message, fix, certainty=0.97 if tokens and seen.first.open else 0.35)
@@ -279,6 +321,12 @@ def places_do_not_matter(seen: Evidence, quiet: tuple[Tensor, Tensor]) -> Iterat
     """Attention that gives the same whatever the order of the places, as nothing tells it where they are."""
     x, out = seen.call.batch, quiet[0]
     attends = any("attention" in type(m).__name__.lower() for m in seen.model.modules())
+    if isinstance(x, Tensor) and x.dim() == 4 and x[0, 0].numel() > 16 and len(quiet[0]) == len(x):
+        mixed = x.flatten(2)[:, :, torch.randperm(x[0, 0].numel(), generator=generator(0, 0x7078))].view_as(x)
+        apart = float((seen.quietly(seen.model, mixed) - out).abs().max())
+        if apart < 1e-4 * float((quiet[0] - quiet[1]).abs().max()):
+            message = "The outputs are the same for images with their pixels shuffled."
+            yield Fault("architecture", "model", message, "Pool after convolutions larger than 1 x 1.", certainty=0.75)
     if not attends or not isinstance(x, Tensor) or x.dim() != (3 if x.is_floating_point() else 2) or x.shape[1] < 4:
         return
     if isinstance(seen.call.targets, Tensor) and seen.call.targets.shape == x.shape:

@@ -9,6 +9,7 @@ from typing import Any
 
 from epoch0.diagnosis.faults.changes import CHANGES, Change
 from epoch0.diagnosis.faults.evidence import SAMPLED, Evidence, Fault, raised
+from epoch0.diagnosis.faults.gradients import CUT
 from epoch0.diagnosis.faults.program import CLEARLY, ENOUGH, FEW, KNOWS, Trained, UserProgram
 from epoch0.tracing.call import parts
 
@@ -19,7 +20,7 @@ BETTER = 0.05  # how much more of the targets a changed copy must know than the 
 RISING, SLOW = 0.05, 0.45  # what a slow program knows after many epochs, and gains in their second half; less is little
 TRIES = 12  # changes for which the seconds should suffice
 SURE = 0.85  # once a fault seen before training with this certainty is repaired, no other changes are tried
-UNSTEADY = 1.5  # times the first loss: one that was as large on its way may rise again
+UNSTEADY, FALLEN = 1.5, 0.6  # times the first loss: one as large on its way may rise again; as the first, once fallen
 SCHEDULED = 0.01  # a schedule that leaves less of the rate than this within the steps of a trial is too fast
 
 # An activation or a scale suspected with this certainty stands against a program that learns, if its copy without it
@@ -183,7 +184,8 @@ def _own(program: UserProgram, suspects: Sequence[Fault], seconds: float, seen: 
         own = replace(own, early=own.early or (number < epochs and not at_once))
     doubts = any(f.kind in ("learning rate", "optimizer", "loss") for f in suspects)
     doubts |= any(float(group.get("momentum") or 0) > 0.95 for group in program.optimizer.param_groups)
-    doubts |= max(own.losses) > UNSTEADY * own.losses[0] > 0
+    fallen = next((i for i, loss in enumerate(own.losses) if loss < FALLEN * own.losses[0]), 0)
+    doubts |= max(own.losses) > (1 if fallen else UNSTEADY) * own.losses[0] > 0
     if own.learns and own.steps < STEPS <= number and doubts and program.step is None:
         # a rate that is too large, or a logarithm of 0, may come out later; whether it goes on to know them then
         later = copied.train(2 * STEPS - own.steps, seconds / 6, seed=1, enough=math.inf)
@@ -286,6 +288,8 @@ def ranked(suspects: Sequence[Fault], done: Mending | None) -> tuple[Fault, ...]
     suspects = _standing(done.own, suspects, done.tried) if done.sound else suspects
     could, found = {item.kinds[0] for item in done.tried}, []
     for fault in suspects:
+        if fault.fix == CUT and fault.kind not in best and (best.keys() & {"initialization", "input scale"}):
+            fault = replace(fault, certainty=0.3 * fault.certainty)  # these open nothing that is cut off
         if (mended := best.get(fault.kind)) is not None:
             cure, more = _cure(done.own, mended), fault.kind in KEPT and fault.fix not in mended.fixes
             fault = replace(fault, fix=f"{fault.fix} Or: {cure}" if more else cure, evidence="mended on a copy")
@@ -314,13 +318,11 @@ def ranked(suspects: Sequence[Fault], done: Mending | None) -> tuple[Fault, ...]
         message = f"Trained, the loss is {-own.known:.0%} higher with the right targets than with others'."
         found.append(Fault("loss", "loss", message, "Look at the sign of the loss.", "trial", 0.7))
     if own.batched >= CLEARLY:
-        message = f"With the statistics of a batch the outputs know the targets to {own.batched:.0%}, with the running "
-        message += f"ones, in evaluation mode, to {max(own.known, 0):.0%}."
+        message = f"With the statistics of a batch the outputs know {own.batched:.0%}, in evaluation {own.known:.0%}."
         fix = "Use each batch norm in one place, with the usual momentum and batches of more examples."
         found.append(Fault("normalization", "model", message, fix, "trial", 0.7))
     if own.by_heart and not best:
-        message = f"The outputs come to know the targets of examples in training to {own.known:.0%}, of others to "
-        message += f"{own.held:.0%}."
+        message = f"The outputs come to know {own.known:.0%} of the examples in training, {own.held:.0%} of others."
         kinds, kinds_found = {fault.kind for fault in HEART}, {fault.kind for fault in found}
         found = [replace(f, certainty=max(f.certainty, 0.6)) if f.kind in kinds else f for f in found]
         found += [replace(fault, message=message) for fault in HEART if fault.kind not in kinds_found]

@@ -174,8 +174,7 @@ def loss_without_floor(reach: Reach) -> Iterator[Fault]:
         yield Fault("loss", "loss", message, "Minimize the negative of it.", certainty=0.95)
     else:
         floor = f"to {reach.through:.3g}" if math.isfinite(reach.through) else "without bound"
-        message = f"The loss of classes falls {floor}, so it does not get the logarithms of probabilities that it "
-        message += "expects."
+        message = f"The loss of classes falls {floor}: it expects logarithms of probabilities."
         fix = "End the model with log_softmax, or use cross_entropy on logits."
         yield Fault("output activation", "outputs", message, fix, certainty=0.93)
 
@@ -203,9 +202,8 @@ def shares_are_not_the_best(reach: Reach) -> Iterator[Fault]:
         return
     right, gain = float(reach.score(shares)), reach.constant - reach.through
     if math.isfinite(right) and gain > 0 and right - reach.through > GAP * gain:
-        message = f"The targets as outputs have a loss of {right:.3g}, other outputs of {reach.through:.3g}"
-        message += ": the loss expects logarithms of probabilities."
-        yield Fault("output activation", "outputs", message, "End it with log_softmax, not softmax.", certainty=0.9)
+        message = f"The targets as outputs have a loss of {right:.3g}, other outputs of {reach.through:.3g}."
+        yield Fault("output activation", "outputs", message, "End with log_softmax, not softmax.", certainty=0.9)
 
 
 def classes_read_elsewhere(seen: Evidence, reach: Reach) -> Iterator[Fault]:
@@ -218,8 +216,7 @@ def classes_read_elsewhere(seen: Evidence, reach: Reach) -> Iterator[Fault]:
             end = SOFTMAXES.get(reach.last.name)
             costs.append(float(reach.score(right if end is None else end(right, dim))))
     if costs and min(costs) > max(0.5 * reach.constant, 1.01 * reach.through) > 0:
-        message = f"Right answers at all places have a loss of {min(costs):.3g}, one answer for all has "
-        message += f"{reach.constant:.3g}: the loss reads the outputs in another order."
+        message = f"Right answers cost {min(costs):.3g}, one for all {reach.constant:.3g}: read in another order."
         fix = "Move classes to the end before a reshape: outputs.movedim(1, -1).reshape(-1, classes)."
         fix = fix if reach.right(1.0) is not None else "Turn them, outputs.transpose(1, 2), and do not reshape them."
         yield Fault("shapes", "loss", message, fix, certainty=0.93)
@@ -267,6 +264,7 @@ def targets_no_shares(seen: Evidence, reach: Reach) -> Iterator[Fault]:
         yield Fault("architecture", "outputs", message, fix, certainty=0.95)
         yield Fault("labels", "targets", message, fix, certainty=0.94)
         yield Fault("output activation", "outputs", message, fix, certainty=0.935)
+        return  # no scale makes one output of several classes
     if len(values) > 50:
         yield Fault("loss", "loss", message, VALUES, certainty=0.925)
     yield Fault("target scale", "targets", message, f"Divide the targets by {top:.4g}.", certainty=0.93)
@@ -293,7 +291,7 @@ def no_slope_at_outputs(seen: Evidence, reach: Reach) -> Iterator[Fault]:
     elif reach.last.name:
         fix = "Leave the ReLU out: it has no slope where it is shut."
         yield Fault("output activation", "outputs", share, fix, certainty=0.88)
-    elif outside and (inside or one_hot(reach.targets)):
+    elif outside and (inside or one_hot(reach.targets) or bool(((reach.targets == 0) | (reach.targets == 1)).all())):
         fix = "The loss expects probabilities: end the model with a softmax or a sigmoid, or use a loss of logits."
         yield Fault("output activation", "outputs", share, fix, certainty=0.9)
     else:
@@ -312,7 +310,7 @@ def loss_refuses(seen: Evidence) -> Iterator[Fault]:
         fix = "Use the loss that takes logits (BCEWithLogitsLoss), or end the model with a sigmoid."
         yield Fault("output activation", "outputs", f"{message}a sigmoid of them.", fix, certainty=CERTAIN)
     elif isinstance(targets, Tensor) and tried(lambda z: seen.loss_of(z, targets.clamp(0, 1)), out) is not None:
-        message += f"targets within 0 and 1: these go from {float(targets.min()):.3g} to {float(targets.max()):.3g}."
+        message += f"targets within 0 and 1: these go to {float(targets.abs().max()):.3g}."
         yield Fault("loss", "loss", message, VALUES, certainty=0.97)
         yield Fault("labels", "targets", message, "Give classes as 0 and 1.", certainty=0.96)
 

@@ -27,8 +27,7 @@ def coverage(seen: Evidence) -> Iterator[Fault]:
         message, fix = "No parameter of the model requires a gradient.", "Set requires_grad on what is to be trained."
         yield Fault("gradient flow", "optimizer", message, fix, certainty=CERTAIN)
     elif len(missing) == len(trained):
-        message = f"The optimizer holds none of the model's {len(trained)} trainable parameters: "
-        message += "it was made for another model, or before this one was made anew."
+        message = f"The optimizer holds none of {len(trained)} parameters: it is another model's, or an earlier one's."
         fix = "Make the optimizer last, of this model's parameters()."
         yield Fault("update", "optimizer", message, fix, certainty=CERTAIN)
     elif missing and not seen.lone and any(seen.first.gradients.get(name) is not None for name in missing):
@@ -38,8 +37,7 @@ def coverage(seen: Evidence) -> Iterator[Fault]:
         begins = order == sorted(order) and order[-1:] == [True]  # features that were learned before, say
         yield Fault("update", "optimizer", message, fix, certainty=0.8 if begins else CERTAIN)
     if seen.first.output is not None and (lost := seen.strangers(seen.first.output)):
-        message = f"The outputs are made of {lost} weights that are not among the model's parameters(): "
-        message += "layers in a Python list or dict are not found."
+        message = f"{lost} weights are not among parameters(): layers in a Python list or dict are not found."
         fix = "Use nn.ModuleList or nn.ModuleDict, and make the optimizer after."
         yield Fault("update", "model", message, fix, certainty=CERTAIN)
     things = ((f"{n}.{key}".lstrip("."), v) for n, m in seen.model.named_modules() for key, v in vars(m).items())
@@ -225,8 +223,8 @@ def too_short(seen: Evidence, after: After) -> Iterator[Fault]:
         way = float((found.targets.double() - found.output).mean(0).abs().max())
         steps = way / max(after.moved / 5, 1e-30)
         if steps > 1000 and float(found.targets.double().abs().mean()) > 30 and after.before > 0:
-            message = f"The targets lie {way:.3g} away from the outputs, and five steps move the outputs by "
-            message += f"{after.moved:.2g}: about {steps:,.0f} steps to their mean."
+            message = f"Targets lie {way:.3g} away, and five steps move the outputs by {after.moved:.2g}: "
+            message += f"about {steps:,.0f} steps to their mean."
             yield Fault("target scale", "targets", message, "Standardize the targets.", certainty=0.9)
             return
     small = SMALL * min(1.0, 32 / max(seen.steps, 1))  # long epochs do with smaller steps

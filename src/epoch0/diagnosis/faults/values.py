@@ -170,8 +170,7 @@ def label_order(seen: Evidence, inputs: Tensor, targets: Tensor) -> Iterator[Fau
         return
     hits = float((y[index] == y)[close].double().mean())
     if chance < 0.5 and hits < chance + 2.5 * (chance * (1 - chance) / count) ** 0.5:
-        message = f"The nearest neighbour of an example has its class in {hits:.0%} of {count} cases, as often as "
-        message += f"drawn labels would ({chance:.0%})."
+        message = f"{hits:.0%} of {count} nearest neighbours have one class; drawn labels would in {chance:.0%}."
         yield Fault("labels", "targets", message, "See that inputs and targets are in the same order.", certainty=0.75)
 
 
@@ -183,8 +182,7 @@ def first_loss(seen: Evidence, reach: Reach) -> Iterator[Fault]:
         return  # or the scale of the inputs says it
     if size < FIRST * usual or not (reach.constant > 0.01 and reach.now > FIRST * reach.constant):
         return
-    message = f"The first loss is {reach.now:.3g}, one answer for all examples has {reach.constant:.3g}: the outputs "
-    message += f"are of size {size:.3g} before any step."
+    message = f"The first loss is {reach.now:.3g}, at outputs of size {size:.3g}; one answer has {reach.constant:.3g}."
     yield Fault("initialization", "model", message, DRAW_SMALLER, certainty=0.75)
 
 
@@ -197,6 +195,19 @@ def label_inside(seen: Evidence, inputs: Tensor, targets: Tensor) -> Iterator[Fa
     if same and len(wanted.unique()) > 1 and len(inputs.unique()) > 2:
         message = f"Column {same[0]} of the inputs is the target."
         yield Fault("data", "inputs", message, "Leave it out: it is not there when the model is used.", "step 0", 0.9)
+
+
+def unknown_words(seen: Evidence) -> Iterator[Fault]:
+    """Texts that are nearly all one word, which is no padding: other words come before and after it."""
+    tokens = seen.call.batch if seen.data is None else seen.data[0]
+    if not isinstance(tokens, Tensor) or tokens.is_floating_point() or tokens.dim() != 2 or tokens.shape[1] < 4:
+        return
+    for real in (tokens >= 0, tokens != tokens[:, -1].mode().values):  # without what may be padding
+        same = tokens == (word := tokens[real].mode().values) if bool(real.any()) else ~real
+        around, share = same[:, 0] & ~same.all(1) & (same | ~real)[:, -1], float(same[real].double().mean())
+        if share > 0.9 and float(around.double().mean()) > 0.1:
+            message = f"{share:.0%} of all words are {int(word)}."
+            yield Fault("data", "inputs", message, "See how words become numbers: most are unknown.", "step 0", 0.7)
 
 
 def _foreseen(seen: Evidence, targets: Tensor) -> bool:
@@ -234,6 +245,5 @@ def seen_places(seen: Evidence) -> Iterator[Fault]:
     mask = tokens[~read].mode().values
     inside = min(float(read[:, end].double().mean()) for end in (0, -1)) > 0.5  # or it may be padding
     if inside and torch.equal(tokens[read], targets[read]) and not bool((tokens[read] == mask).any()):
-        message = f"All {int(read.sum())} places that are scored show their answer; the {int((~read).sum())} others, "
-        message += f"most of them {int(mask)}, are left out of the loss."
+        message = f"All {int(read.sum())} places that are scored show their answer; those of {int(mask)} are left out."
         yield Fault("labels", "targets", message, "Set the targets to -100 where nothing is masked.", certainty=0.95)
