@@ -246,7 +246,7 @@ def others_targets(seen: Evidence, quiet: tuple[Tensor, Tensor]) -> Iterator[Fau
     out, targets, loss, ends = seen.first.output, seen.call.targets, seen.first.loss, dict[int, int]()
     if out is None or quiet[0].shape != out.shape or seen.whole or seen.step or not isinstance(targets, Tensor):
         return
-    if loss is None or loss.grad_fn is None or out.grad_fn not in made(loss) or not (own := _rows_apart(*quiet)).any():
+    if loss is None or len(targets) != seen.call.examples or out.grad_fn not in made(loss):
         return
     for end in (0, -1):
         other = (targets != targets[end]).reshape(len(targets), -1).any(1).nonzero()
@@ -256,9 +256,9 @@ def others_targets(seen: Evidence, quiet: tuple[Tensor, Tensor]) -> Iterator[Fau
     with torch.enable_grad():
         given = [(z.detach().requires_grad_(), t) for z, t in ((out, targets), (out, wanted), (moved, targets))]
         slope, other, moved = (torch.autograd.grad(seen.loss_of(z, t), z)[0] for z, t in given)
-    pulled, alone = _rows_apart(slope, other), not bool(_rows_apart(slope, moved)[1:].any())
+    own, pulled, moves = (_rows_apart(*pair) for pair in (quiet, (slope, other), (slope, moved)))
     right = int((pulled & own).sum())
-    if alone and 2 * right < int(pulled.sum()) < 0.5 * len(pulled):
+    if bool(own.any()) and not bool(moves[1:].any()) and 2 * right < int(pulled.sum()) < 0.5 * len(pulled):
         message = f"The targets of two examples pull {int(pulled.sum())} rows of outputs, of which {right} are theirs."
         fix = "Bring both into one order before they are flattened: transpose one, or repeat_interleave the targets."
         yield Fault("shapes", "loss", message, fix, certainty=0.94)
@@ -319,12 +319,11 @@ def inputs_ignored(seen: Evidence, after: After, quiet: tuple[Tensor, Tensor]) -
 
 def places_do_not_matter(seen: Evidence, quiet: tuple[Tensor, Tensor]) -> Iterator[Fault]:
     """Attention that gives the same whatever the order of the places, as nothing tells it where they are."""
-    x, out = seen.call.batch, quiet[0]
+    x, out, least = seen.call.batch, quiet[0], 1e-4 * float((quiet[0] - quiet[1]).abs().max())
     attends = any("attention" in type(m).__name__.lower() for m in seen.model.modules())
     if isinstance(x, Tensor) and x.dim() == 4 and x[0, 0].numel() > 16 and len(quiet[0]) == len(x):
         mixed = x.flatten(2)[:, :, torch.randperm(x[0, 0].numel(), generator=generator(0, 0x7078))].view_as(x)
-        apart = float((seen.quietly(seen.model, mixed) - out).abs().max())
-        if apart < 1e-4 * float((quiet[0] - quiet[1]).abs().max()):
+        if float((seen.quietly(seen.model, mixed) - out).abs().max()) < least:
             message = "The outputs are the same for images with their pixels shuffled."
             yield Fault("architecture", "model", message, "Pool after convolutions larger than 1 x 1.", certainty=0.75)
     if not attends or not isinstance(x, Tensor) or x.dim() != (3 if x.is_floating_point() else 2) or x.shape[1] < 4:
@@ -332,7 +331,7 @@ def places_do_not_matter(seen: Evidence, quiet: tuple[Tensor, Tensor]) -> Iterat
     if isinstance(seen.call.targets, Tensor) and seen.call.targets.shape == x.shape:
         return  # tokens that follow: a causal mask tells places apart
     order = torch.arange(x.shape[1] - 1, -1, -1, device=x.device)
-    turned, least = seen.quietly(seen.model, x[:, order]), 1e-4 * float((quiet[0] - quiet[1]).abs().max())
+    turned = seen.quietly(seen.model, x[:, order])
     ways = [out, *([out[:, order]] if out.dim() == 3 and out.shape[1] == len(order) else [])]
     if min(float((turned - way).abs().max()) for way in ways) < least:
         message = "The outputs are the same whatever the order of the places, be it the reverse."

@@ -184,8 +184,7 @@ def _own(program: UserProgram, suspects: Sequence[Fault], seconds: float, seen: 
         own = replace(own, early=own.early or (number < epochs and not at_once))
     doubts = any(f.kind in ("learning rate", "optimizer", "loss") for f in suspects)
     doubts |= any(float(group.get("momentum") or 0) > 0.95 for group in program.optimizer.param_groups)
-    fallen = next((i for i, loss in enumerate(own.losses) if loss < FALLEN * own.losses[0]), 0)
-    doubts |= max(own.losses) > (1 if fallen else UNSTEADY) * own.losses[0] > 0
+    doubts |= max(own.losses) > (1 if min(own.losses) < FALLEN * own.losses[0] else UNSTEADY) * own.losses[0] > 0
     if own.learns and own.steps < STEPS <= number and doubts and program.step is None:
         # a rate that is too large, or a logarithm of 0, may come out later; whether it goes on to know them then
         later = copied.train(2 * STEPS - own.steps, seconds / 6, seed=1, enough=math.inf)

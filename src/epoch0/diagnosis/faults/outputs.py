@@ -277,7 +277,9 @@ def no_slope_at_outputs(seen: Evidence, reach: Reach) -> Iterator[Fault]:
         return
     share = f"For {reach.flat:.0%} of the examples the loss has no slope at the outputs and could fall."
     inside = float(reach.best.min()) >= -0.01 and float(reach.best.max()) <= 1.01
-    outside = float(reach.output.min()) < 0 or float(reach.output.max()) > 1
+    inside |= one_hot(reach.targets)
+    outside = float(((reach.output < 0) | (reach.output > 1)).double().mean())
+    bits = reach.flat <= outside and bool(((reach.targets == 0) | (reach.targets == 1)).all())
     ends = reach.output.abs().minimum((reach.output.abs() - 1).abs())  # how far outputs are from the ends of a range
     if reach.last.name in ("Sigmoid", "Softmax", "Tanh") and float((ends > 0.05).double().mean()) > 0.5:
         fix = "Take rounding, argmax and comparisons out of the loss: they have no slope."
@@ -291,9 +293,9 @@ def no_slope_at_outputs(seen: Evidence, reach: Reach) -> Iterator[Fault]:
     elif reach.last.name:
         fix = "Leave the ReLU out: it has no slope where it is shut."
         yield Fault("output activation", "outputs", share, fix, certainty=0.88)
-    elif outside and (inside or one_hot(reach.targets) or bool(((reach.targets == 0) | (reach.targets == 1)).all())):
+    elif outside and (inside or bits):
         fix = "The loss expects probabilities: end the model with a softmax or a sigmoid, or use a loss of logits."
-        yield Fault("output activation", "outputs", share, fix, certainty=0.9)
+        yield Fault("output activation", "outputs", share, fix, certainty=0.9 if inside else 0.84)
     else:
         fix = "Use a loss that has a slope everywhere: the Huber loss bounds the gradient, not the error."
         yield Fault("loss", "loss", share, fix, certainty=0.84)
