@@ -614,3 +614,22 @@ def test_a_linear_map_is_told_from_relus_that_stay_open_on_tiny_inputs() -> None
     model = nn.Sequential(nn.Linear(6, 32), nn.ReLU(), nn.Linear(32, 16), nn.ReLU(), nn.Linear(16, 2))
     looked = found(model, x / 1e6, y, seconds=5)
     assert "single linear map" not in str(looked), str(looked)
+
+
+class Backcast(nn.Module):
+    """Two blocks as of N-BEATS: what the last leaves of its input is returned, and no loss reads it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.back, self.last = nn.Linear(64, 64), nn.Linear(64, 64)
+        self.ahead = nn.ModuleList([nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10)) for _ in range(2)])
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        left = x - self.back(x)
+        return left - self.last(left), self.ahead[0](x) + self.ahead[1](left)
+
+
+def test_what_only_another_output_depends_on_is_not_cut_off() -> None:
+    torch.manual_seed(0)
+    looked = found(Backcast(), X, Y, lambda out, y: F.cross_entropy(out[1], y))
+    assert kinds(looked) == [], str(looked)

@@ -105,7 +105,7 @@ def cut_off(seen: Evidence, first: Pass) -> Iterator[Fault]:
     if not stuck or 2 * len(stuck) < len(matrices):
         trained = {id(p) for item in seen.optimizers for group in item.param_groups for p in group["params"]}
         for name in [n for n in stuck if late[n] is None and id(own[n]) in trained and _matters(seen, own[n])][:1]:
-            message = f"The outputs depend on {name}, which the optimizer holds, and it gets no gradient."
+            message = f"The loss depends on {name}, which the optimizer holds, and it gets no gradient."
             yield Fault("gradient flow", name, message, UNCUT, certainty=0.87)
         return
     kind, fix = "gradient flow", CUT
@@ -140,11 +140,12 @@ def cut_off(seen: Evidence, first: Pass) -> Iterator[Fault]:
 
 
 def _matters(seen: Evidence, weight: Tensor) -> bool:
-    """Whether the outputs change with a weight."""
+    """Whether the loss changes with a weight."""
     with unchanged(seen.model), torch.no_grad():
-        before = seen.quietly(seen.model, seen.call.batch)
+        seen.passes += 2
+        before = seen.loss_in(seen.call, seen.call.raw(seen.model.eval()))
         weight.mul_(1.5)
-        return not torch.equal(before, seen.quietly(seen.model, seen.call.batch))
+        return not torch.equal(before, seen.loss_in(seen.call, seen.call.raw()))
 
 
 def norm_of_one(seen: Evidence, first: Pass) -> Iterator[Fault]:
@@ -308,8 +309,8 @@ def inputs_ignored(seen: Evidence, after: After, quiet: tuple[Tensor, Tensor]) -
         unused = f"The outputs do not change with the inputs, and '{name}' is never called."
         yield Fault("gradient flow", name, unused, "See that what it makes is passed on.", certainty=0.6)
     if seen.first.single and seen.inputs is not None:
-        message = f"'{seen.first.single[0]}' gets one number for all, of inputs up to {float(seen.inputs.max()):.3g}."
-        yield Fault("data", "inputs", message, "Give it whole numbers: do not scale names of words.", certainty=0.97)
+        alike = f"'{seen.first.single[0]}' gets one number for all, of inputs up to {float(seen.inputs.max()):.3g}."
+        yield Fault("data", "inputs", alike, "Give it whole numbers: do not scale names of words.", certainty=0.97)
     if any(p.dim() > 1 and not bool(p.any()) for p in seen.model.parameters()):
         yield Fault("initialization", "model", message, "Draw the weights that are all zero.", certainty=0.975)
     if tokens and seen.first.open:  # nothing is shut, and yet the words do not matter
@@ -330,9 +331,8 @@ def places_do_not_matter(seen: Evidence, quiet: tuple[Tensor, Tensor]) -> Iterat
         return
     if isinstance(seen.call.targets, Tensor) and seen.call.targets.shape == x.shape:
         return  # tokens that follow: a causal mask tells places apart
-    order = torch.arange(x.shape[1] - 1, -1, -1, device=x.device)
-    turned = seen.quietly(seen.model, x[:, order])
-    ways = [out, *([out[:, order]] if out.dim() == 3 and out.shape[1] == len(order) else [])]
+    turned = seen.quietly(seen.model, x.flip(1))
+    ways = [out, *([out.flip(1)] if out.dim() == 3 and out.shape[1] == x.shape[1] else [])]
     if min(float((turned - way).abs().max()) for way in ways) < least:
         message = "The outputs are the same whatever the order of the places, be it the reverse."
         yield Fault("architecture", "model", message, "Add positions to what the attention gets.", certainty=0.6)
