@@ -633,3 +633,54 @@ def test_what_only_another_output_depends_on_is_not_cut_off() -> None:
     torch.manual_seed(0)
     looked = found(Backcast(), X, Y, lambda out, y: F.cross_entropy(out[1], y))
     assert kinds(looked) == [], str(looked)
+
+
+@pytest.mark.parametrize("units", [1, 2])
+def test_classes_behind_a_single_number(units: int) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, units), nn.Tanh(), nn.Linear(units, 10))
+    looked = found(model, X, Y)
+    assert ("architecture" in kinds(looked)) == (units == 1), str(looked)
+
+
+class Gated(nn.Module):
+    """One number weighs all features; the classes are told by these."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate, self.end = nn.Linear(64, 1), nn.Linear(64, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.end(x * self.gate(x).sigmoid())
+        return out
+
+
+def test_a_gate_of_one_number_is_no_bottleneck() -> None:
+    assert "architecture" not in kinds(found(Gated(), X, Y))
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_probability_of_the_right_class_is_to_be_large(sign: int) -> None:
+    """A loss with bounds both ways falls whichever its sign is."""
+    looked = found(mlp(), X, Y, lambda out, y: sign * out.softmax(1)[torch.arange(len(y)), y].mean())
+    assert ("its sign is wrong" in str(looked)) == (sign == 1), str(looked)
+
+
+def test_tiny_values_are_a_matter_of_their_scale() -> None:
+    looked = found(mlp(ends=1), X, 1e-5 * X[:, 20:21], F.mse_loss)
+    assert kinds(looked)[0] == "target scale", str(looked)
+
+
+def test_far_targets_that_are_reached_soon_are_no_fault() -> None:
+    """Five steps see a speed that grows with the weights."""
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randn(442, 10, generator=draw)
+    y = 150 + 50 * x[:, :1] + 40 * torch.randn(442, 1, generator=draw)
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(10, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1))
+    draw = torch.Generator().manual_seed(0)
+    data = DataLoader(TensorDataset(x, y), 32, shuffle=True, generator=draw)
+    given: Any = {"loss": F.mse_loss, "optimizer": torch.optim.SGD(model.parameters(), 1e-4), "data": data}
+    assert kinds(find_faults(model, x[:100], y[:100], seconds=0, **given)) == ["target scale"]
+    looked = find_faults(model, x[:100], y[:100], seconds=30, **given)
+    assert kinds(looked) == [], str(looked)

@@ -122,8 +122,7 @@ def dichotomies(
         if output >= (outputs := swept.first.shape[1]):
             raise InputError(f"output={output!r}: the network has {outputs} outputs, numbered from 0.")
         if insist and not turnable(swept.program):
-            why = "this network is not made of affine maps and piecewise linear nonlinearities"
-            raise InputError(f"{why}; use 'refined'.")
+            raise InputError("this network is not of affine maps and piecewise linear nonlinearities; use 'refined'.")
         closed = None if method == "refined" else _closed(swept, targets, output, insist)
         found.append(closed or _halved(swept, len(targets), output, caution, points, seed))
     first, times, which, exact, missed, unresolved = zip(*found, strict=True)

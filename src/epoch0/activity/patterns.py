@@ -55,8 +55,7 @@ def watch(model: nn.Module, shape: tuple[int, ...], threshold: float | Sequence[
         if "does not take points" in str(error):
             raise
         if not faces:
-            hint = "threshold=0.0 counts how often pre-activations of any nonlinearity pass 0"
-            raise InputError(f"{error} Or name a threshold: {hint}.") from None
+            raise InputError(f"{error} Or name a threshold: 0.0 counts how often any nonlinearity passes 0.") from None
         return _by_hooks(model, shape, faces)
     layers = []
     for step, width in zip(program.folds, program.sizes, strict=True):

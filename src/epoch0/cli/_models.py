@@ -303,8 +303,7 @@ def prune(
     given = inputs_for(network, data=data_name, input_shape=input_shape, batch=batch, seed=seed, data_dir=data_dir)
     if given.targets is None and "batches" in known.takes:
         others = ", ".join(name for name, other in TABLE.items() if "batches" not in other.takes)
-        ways = f"give --data with labels, or score without it ({others})"
-        raise InputError(f"{score} looks at the loss, which needs classes: {ways}. The inputs are {given.description}.")
+        raise InputError(f"{score} looks at the loss, which needs classes: give --data with labels, or {others}.")
     if steps is not None and steps < 1:
         raise InputError(f"steps={steps} is no number of rounds; use an integer >= 1, such as 100.")
     if "steps" in known.takes and (scope, layers, floor) != ("global", "uniform", 0):

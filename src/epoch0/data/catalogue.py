@@ -92,8 +92,7 @@ SETS: dict[str, KnownSet] = {name: _known(name, **facts) for name, facts in _FAC
 def known_set(name: str) -> KnownSet:
     """The set of that name, or an InputError with the names there are."""
     if name not in SETS:
-        known = f"{', '.join(SETS)}, and folder:PATH for a folder of images"
-        raise InputError(f"data set {name!r} is unknown; there are {known}.{suggest(name, SETS)}")
+        raise InputError(f"data set {name!r} is unknown; give {', '.join(SETS)} or folder:PATH.{suggest(name, SETS)}")
     return SETS[name]
 
 

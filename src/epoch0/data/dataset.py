@@ -193,8 +193,7 @@ def parse_idx(raw: bytes, source: str) -> np.ndarray:
     if len(raw) < 4:
         raise InputError(f"{source} is no IDX file: it has {len(raw)} bytes, and the header alone needs 4.")
     if raw[0] or raw[1] or raw[2] not in IDX_TYPES or raw[3] == 0:
-        wanted = f"00 00, a type ({', '.join(f'{code:02x}' for code in IDX_TYPES)}) and the number of dimensions"
-        raise InputError(f"{source} is no IDX file: it begins with {raw[:4].hex(' ')}; IDX begins with {wanted}.")
+        raise InputError(f"{source} is no IDX file: it begins with {raw[:4].hex(' ')}, not with 00 00 and a type.")
     dtype, dimensions = np.dtype(IDX_TYPES[raw[2]]), raw[3]
     if len(raw) < (start := 4 + 4 * dimensions):
         raise InputError(f"{source} is truncated: it has {len(raw):,} bytes, and its header needs {start}.")

@@ -73,8 +73,7 @@ def stack(model: nn.Module) -> tuple[list[list[str]], list[str], list[str]]:
     kinds = {type(block).__name__ for block in modules[path]} if path else set()
     if len(kinds) != 1:
         why = f"'{path}' mixes {', '.join(sorted(kinds))}" if path else "it has no list of blocks (nn.ModuleList)"
-        hint = "An nn.Sequential or a stack of equal blocks can."
-        raise InputError(f"the model {type(model).__name__} cannot be streamed: {why}. {hint}")
+        raise InputError(f"the model {type(model).__name__} cannot be streamed: {why}. A stack of equal blocks can.")
     tensors = {p: (*m._parameters.values(), *m._buffers.values()) for p, m in modules.items()}
     own = [p for p in tensors if any(t is not None for t in tensors[p]) and not p.startswith(path + ".")]
     names = list(modules)

@@ -45,8 +45,7 @@ def encode(result: Any) -> Encoded:
         if isinstance(value, float):
             return value
         if not isinstance(value, np.ndarray):
-            kinds = "numbers, strings, lists, mappings and numpy arrays (for a tensor its .numpy())"
-            raise InputError(f"{place} is a {type(value).__name__}, which cannot be kept; return {kinds}.")
+            raise InputError(f"{place} is a {type(value).__name__}, which cannot be kept; give numbers or arrays.")
         if str(value.dtype) not in _DTYPES:
             raise InputError(f"{place} is an array of dtype {value.dtype}; use one of {', '.join(_DTYPES)}.")
         form = {"dtype": str(value.dtype), "shape": list(value.shape)}

@@ -298,6 +298,5 @@ def trajectory_length(
         pieces = Norms(found[0].layers, np.concatenate([item.norms for item in found]), found[0].dtype)
     if (bad := ~np.isfinite(pieces.norms).all(axis=(0, 1))).any():
         where = ("input", *pieces.layers)[int(np.argmax(bad))]
-        instead = "measure fewer layers" if pieces.dtype == torch.float64 else "measure model.double()"
-        raise InputError(f"the length overflows at layer '{where}' in {pieces.dtype}; {instead}.")
+        raise InputError(f"the length overflows at '{where}' in {pieces.dtype}; measure fewer, or model.double().")
     return TrajectoryLength(pieces.layers, *lengths_and_growth(pieces), points)

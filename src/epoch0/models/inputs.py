@@ -171,8 +171,7 @@ def _accepted(model: nn.Module, attempts: list[Attempt], label: str) -> tuple[st
                 return layout, x, model(x[:TRIED])
         except Exception as problem:
             refusals.append(f"shape {tuple(x.shape)}: {type(problem).__name__}: {first_line(problem)}")
-    ways = "the shape of one example with --input-shape, or examples in the right shape as an .npz file"
-    raise InputError(f"the model accepts {label} in no layout. Tried {'; '.join(refusals)}. Give {ways}.")
+    raise InputError(f"the model accepts {label} in no layout. Tried {'; '.join(refusals)}. Give --input-shape.")
 
 
 def _targets(labels: Tensor | None, outputs: Any, dense: bool) -> tuple[Tensor | None, str]:

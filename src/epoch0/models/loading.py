@@ -252,8 +252,7 @@ def named_object(spec: str, noun: str, *, seed: int = 0) -> Iterator[tuple[Any, 
     """
     source, colon, attribute = str(spec).rpartition(":")
     if not colon or not source or not attribute or "/" in attribute or "\\" in attribute:
-        forms = "'path/file.py:callable' or 'package.module:callable'"
-        raise InputError(f"the {noun} {spec!r} names no callable; write {forms}.")
+        raise InputError(f"the {noun} {spec!r} names no callable; write 'path/file.py:callable' or 'package:callable'.")
     is_file = source.endswith(".py") or "/" in source or "\\" in source
     with explained(source, noun, "read"):
         folder = str(Path(source).resolve().parent if is_file else Path.cwd())

@@ -172,8 +172,7 @@ def tolerance(
     if failure(high) > delta:
         text = f"width={width} keeps no tolerance below 1 with probability 1 - delta = {1 - delta:g}"
         needed = required_width(high, delta, samples, layers, method, direction)
-        setting = f"{method}, samples={samples}, layers={layers}"
-        raise InputError(f"{text} ({setting}); it takes a width of at least {needed}.")
+        raise InputError(f"{text} ({method}, {samples=}, {layers=}); it takes a width of at least {needed}.")
     while True:
         middle = (low + high) / 2
         if middle in (low, high) or high - low < 1e-15 * high:

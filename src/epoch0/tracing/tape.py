@@ -380,8 +380,7 @@ class Recorder(operations.Calls):
                 result = self.owner.raw(batch=batch)
         tensor = self.owner.output(result)
         if place is None and self.start < 0:
-            why = f"the model {type(self.model).__name__} makes no floating point tensor from {given}"
-            raise InputError(f"{why}: gradients have nowhere to start. Give a floating point batch.")
+            raise InputError(f"{type(self.model).__name__} makes no floating point tensor from {given}; give one.")
         given = given.removeprefix("an ").removeprefix("a ")
         if not tensor.requires_grad:
             raise InputError(f"no derivative of the model's output reaches its {given}: it is constant or detached.")

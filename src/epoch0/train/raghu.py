@@ -77,8 +77,7 @@ class TrajectoryRegularization(nn.Module):
             return x * self.multiplier
         if x.dim() == 0 or len(x) < 2:
             needs = "the curve through the examples of a minibatch needs at least two"
-            ways = "Use larger batches, leave a last one of a single example out (drop_last=True), or model.eval()"
-            raise InputError(f"a minibatch of shape {tuple(x.shape)}: {needs}. {ways}.")
+            raise InputError(f"a minibatch of shape {tuple(x.shape)}: {needs}. Use drop_last=True, or model.eval().")
         scaled: Tensor
         scaled, segment, original = _Regularized.apply(x, self.multiplier, self.original_segment, self.scale)
         with torch.no_grad():

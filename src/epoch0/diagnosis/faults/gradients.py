@@ -338,6 +338,20 @@ def places_do_not_matter(seen: Evidence, quiet: tuple[Tensor, Tensor]) -> Iterat
         yield Fault("architecture", "model", message, "Add positions to what the attention gets.", certainty=0.6)
 
 
+def one_number(seen: Evidence, quiet: tuple[Tensor, Tensor]) -> Iterator[Fault]:
+    """A layer of one unit through which all must pass that several classes are told by."""
+    y, layers = seen.call.targets, [(n, m) for n, m, _ in seen.first.ran if isinstance(m, nn.Linear)]
+    if not isinstance(y, Tensor) or y.is_floating_point() or quiet[0].dim() != 2 or quiet[0].shape[1] < 3:
+        return
+    for name, narrow in [(n, m) for n, m in layers[:-1] if m.out_features == 1][:1]:
+        with unchanged(seen.model):
+            narrow.register_forward_hook(lambda module, args, made: torch.zeros_like(made))
+            without = seen.quietly(seen.model, seen.call.batch)
+        if torch.equal(without, without[:1].expand_as(without)) and not torch.equal(*quiet):
+            message, fix = f"Only the one number that '{name}' returns tells the classes.", "Give it more units."
+            yield Fault("architecture", name, message, fix, certainty=0.9)
+
+
 def dropped_always(seen: Evidence, quiet: tuple[Tensor, Tensor]) -> Iterator[Fault]:
     """Dropout that evaluation mode does not turn off."""
     if seen.dropped and max(seen.dropped) >= 0.5:

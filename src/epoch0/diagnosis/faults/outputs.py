@@ -128,6 +128,7 @@ def one_answer_is_best(seen: Evidence, reach: Reach) -> Iterator[Fault]:
         message = f"{numbers}: the targets hardly tell the examples apart (root mean square {size:.2g})."
         fix = "Look at the targets: classes as they are, values standardized."
         kind, where = ("labels", "targets") if reach.least == reach.free else ("loss", "loss")
+        kind = "target scale" if reach.values and size < 0.01 else kind
         yield Fault(kind, where, message, fix, certainty=0.8)
 
 
@@ -164,15 +165,16 @@ def _shares(outputs: Tensor) -> bool:
 
 def loss_without_floor(reach: Reach) -> Iterator[Fault]:
     """A loss of classes that falls without bound or below zero: no logarithm of probabilities, or a wrong sign."""
-    if -0.5 < reach.through < math.inf or (right := reach.right(5.0)) is None:
+    if (right := reach.right(5.0)) is None:
         return
     if _shares(reach.output) and -0.01 < float(reach.score((right / 5).clamp(1e-7))) < reach.now:
         return  # a loss that takes the logarithm of the model's own probabilities
     good, bad = float(reach.score(right)), float(reach.score(right.roll(1, 1)))
-    if good > bad:
+    far = not -0.5 < reach.through < math.inf  # else wrong answers must be nearly the best
+    if good > bad and (far or bad - reach.through < 0.1 * (good - reach.through)):
         message = f"Right answers have a loss of {good:.3g}, wrong ones of {bad:.3g}: its sign is wrong."
         yield Fault("loss", "loss", message, "Minimize the negative of it.", certainty=0.95)
-    else:
+    elif far:
         floor = f"to {reach.through:.3g}" if math.isfinite(reach.through) else "without bound"
         message = f"The loss of classes falls {floor}: it expects logarithms of probabilities."
         fix = "End the model with log_softmax, or use cross_entropy on logits."

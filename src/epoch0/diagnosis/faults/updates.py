@@ -225,7 +225,7 @@ def too_short(seen: Evidence, after: After) -> Iterator[Fault]:
         if steps > 1000 and float(found.targets.double().abs().mean()) > 30 and after.before > 0:
             message = f"Targets lie {way:.3g} away, and five steps move the outputs by {after.moved:.2g}: "
             message += f"about {steps:,.0f} steps to their mean."
-            yield Fault("target scale", "targets", message, "Standardize the targets.", certainty=0.9)
+            yield Fault("target scale", "targets", message, "Standardize the targets.", certainty=0.84)  # a trial knows
             return
     small = SMALL * min(1.0, 32 / max(seen.steps, 1))  # long epochs do with smaller steps
     if middle < small and 0 < top < 3 * small:

@@ -204,8 +204,7 @@ def taken(batches: Iterable[Any], loss: Loss | None) -> list[Batch]:
             kinds = ", ".join(type(part).__name__ for part in both) if isinstance(both, tuple | list) else ""
             kind = f"{type(both).__name__} of ({kinds})" if kinds else type(both).__name__
             known = "a pair (inputs, targets), inputs what the model is called with, a mapping with labels"
-            wanted = f"each must be {known}, or (inputs, None) where the model returns its own loss"
-            raise InputError(f"batch {place} is a {kind}; {wanted}.")
+            raise InputError(f"batch {place} is a {kind}; each must be {known}, or (inputs, None).")
         x, targets = both
         if targets is None and loss is not None:
             raise InputError(f"batch {place} has no targets; the loss needs them.")

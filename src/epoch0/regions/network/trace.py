@@ -285,8 +285,7 @@ def _check(run: Run, size: Run, tensors: list[Tensor], whole: Tensor, operation:
     part = run(*(t[3:8] for t in tensors)) if whole.dim() and len(whole) == _PROBE else None
     if part is None or part.shape != whole[3:8].shape or not torch.allclose(part, whole[3:8], rtol=1e-9, atol=1e-12):
         why = "mixes the examples of a batch or moves the batch dimension from its first place"
-        hint = "regions need a network that treats each example alone and does not branch on values"
-        raise InputError(f"the operation {operation} ({where}) {why}; {hint}.")
+        raise InputError(f"the operation {operation} ({where}) {why}; it may not, nor branch on values.")
     middle, mean = run(*(0.5 * (t[:4] + t[4:8]) for t in tensors)), 0.5 * (whole[:4] + whole[4:8])
     terms = torch.as_tensor(size(*(t[:8].square() for t in tensors))).sqrt()
     rounding = 1e-8 * float(mean.abs().max()) + 1e-13 * float(terms.max()) + 1e-300

@@ -330,8 +330,7 @@ def pattern_colours(patterns: np.ndarray) -> np.ndarray:
     Source: pictures as in Hanin and Rolnick 2019, Figures 1 and 8; the rule for the colours is ours.
     """
     if patterns.ndim != 2 or patterns.dtype.kind not in "ui":
-        wanted = "packed bits of shape (patterns, bytes), such as the attribute patterns of a partition"
-        raise InputError(f"patterns are {patterns.dtype} of shape {patterns.shape}; give {wanted}.")
+        raise InputError(f"patterns are {patterns.dtype} {patterns.shape}; give packed bits (patterns, bytes).")
     from matplotlib.colors import hsv_to_rgb
 
     weights = np.random.Generator(np.random.PCG64(0)).integers(1, 2**63, patterns.shape[1], dtype=np.uint64)
