@@ -115,7 +115,7 @@ def cut_off(seen: Evidence, first: Pass) -> Iterator[Fault]:
         kind, fix = "regularization", f"Dropout '{gone}' leaves nothing: p is the share that is dropped, not kept."
     elif first.sunk and not first.open:
         kind, fix = "initialization", f"Begin the biases of {first.sunk[0]} at 0: they shut all of its units."
-        if (units := len(own.get(f"{first.sunk[0]}.bias", range(9)))) < 5:  # a few are shut in many draws
+        if (bias := f"{first.sunk[0]}.bias") in [*own][:-2] and (units := len(own[bias])) < 5:  # which are often shut
             kind, fix = "architecture", f"Give {first.sunk[0]} more than {units} units: all of them are shut."
     elif seen.reach is not None and seen.reach.last.name and not bool(seen.reach.output.any()):
         kind, fix = "output activation", "Leave the activation at the end out: it is shut for all examples."
@@ -258,9 +258,9 @@ def others_targets(seen: Evidence, quiet: tuple[Tensor, Tensor]) -> Iterator[Fau
         given = [(z.detach().requires_grad_(), t) for z, t in ((out, targets), (out, wanted), (moved, targets))]
         slope, other, moved = (torch.autograd.grad(seen.loss_of(z, t), z)[0] for z, t in given)
     own, pulled, moves = (_rows_apart(*pair) for pair in (quiet, (slope, other), (slope, moved)))
-    right = int((pulled & own).sum())
-    if bool(own.any()) and not bool(moves[1:].any()) and 2 * right < int(pulled.sum()) < 0.5 * len(pulled):
-        message = f"The targets of two examples pull {int(pulled.sum())} rows of outputs, of which {right} are theirs."
+    right, many = int((pulled & own).sum()), int(pulled.sum())
+    if int(own.sum()) > 1 and not bool(moves[1:].any()) and max(1, 2 * right) < many < 0.5 * len(pulled):
+        message = f"The targets of two examples pull {many} rows of outputs, of which {right} are theirs."
         fix = "Bring both into one order before they are flattened: transpose one, or repeat_interleave the targets."
         yield Fault("shapes", "loss", message, fix, certainty=0.94)
         yield Fault("labels", "targets", message, fix, certainty=0.93)
