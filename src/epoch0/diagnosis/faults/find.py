@@ -155,8 +155,8 @@ def _rewritten(data: Any) -> Fault | None:
         one = next(t for _, t in parts(held[0]) if isinstance(held, Dataset) and t.is_floating_point())
         before = one.clone()
         held[0]
-        if (one - before).nan_to_num().any():
-            message = f"Read again, example 0 changes by {float((one - before).abs().mean()):.3g}: it is written into."
+        if (apart := float((one - before).nan_to_num().abs().mean())) > 0:
+            message = f"Read again, example 0 differs by {apart:.3g}: the dataset writes into what it holds."
             return Fault("data", "data", message, "Work on a copy: x = x / 255, and not x /= 255.", certainty=CERTAIN)
     return None
 
