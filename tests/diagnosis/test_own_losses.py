@@ -476,7 +476,7 @@ def test_a_generator_behind_a_critic_that_stands_still() -> None:
 def test_a_program_that_learns_nothing_does_not_train_however_little_is_known_of_why() -> None:
     torch.manual_seed(0)
     y = torch.randint(10, (500,), generator=torch.Generator().manual_seed(9))
-    model = nn.Sequential(nn.Linear(64, 1), nn.Tanh(), nn.Linear(1, 10))
+    model = nn.Sequential(nn.Linear(64, 2), nn.Tanh(), nn.Linear(2, 10))  # one unit alone would be a cause
     report = e0.checkup(model, X, y, optimizer=adam(model), data=(X, y), seconds=8)
     assert report.faults and report.faults[0].certainty < 0.5, report.faults
     assert not report.trains and "oes not learn as it is" in report.verdict
