@@ -15,6 +15,11 @@ from epoch0.diagnosis.faults import find_faults
 from fault_programs import X, Y, adam, mlp
 
 
+@pytest.fixture(autouse=True)
+def weights_of_one_draw() -> None:
+    torch.manual_seed(0)
+
+
 def found(model: nn.Module, x: Tensor, y: Tensor, loss: Any = F.cross_entropy, rate: float = 1e-3, **more: Any) -> Any:
     draw = torch.Generator().manual_seed(0)
     given = {"data": DataLoader(TensorDataset(x, y), 32, shuffle=True, generator=draw), "seconds": 0, **more}
@@ -684,3 +689,30 @@ def test_far_targets_that_are_reached_soon_are_no_fault() -> None:
     assert kinds(find_faults(model, x[:100], y[:100], seconds=0, **given)) == ["target scale"]
     looked = find_faults(model, x[:100], y[:100], seconds=30, **given)
     assert kinds(looked) == [], str(looked)
+
+
+class Keeps(nn.Module):
+    """An autoencoder that keeps the code for a loss that looks for it there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.into, self.out = nn.Linear(64, 8), nn.Linear(8, 64)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.code = self.into(x)
+        out: Tensor = self.out(self.code.relu())
+        return out
+
+
+def test_a_loss_that_reads_what_the_model_keeps_is_not_judged_on_copies() -> None:
+    """Of a copy it finds nothing: that is said, and no error."""
+    model = Keeps()
+
+    def loss(out: Tensor, wanted: Tensor) -> Tensor:
+        return F.mse_loss(out, wanted) + 1e-3 * model.code.square().mean()
+
+    for given in ({}, {"optimizer": adam(model, 1e-3), "data": (X, X)}):
+        report = e0.checkup(model, X[:100], X[:100], loss=loss, seconds=5, **given)
+        assert not report.faults and report.recipes["adam"].evidence == "step 0"
+    assert "no attribute 'code'" in " ".join(report.not_examined)
+    assert not hasattr(model, "code")

@@ -203,7 +203,7 @@ def _train(
                 losses.append(float(loss.detach()) / (one.examples if sums else 1))
             except InputError as refused:  # a loss may refuse outputs that are no numbers
                 if not isinstance(refused, NotFinite) and bool(one.output(raw).isfinite().all()):
-                    raise
+                    raise NotCopied(f"of a copy of the model {refused}") from refused  # it reads what the model keeps
                 losses.append(math.nan)
             if not math.isfinite(losses[-1]):
                 break
