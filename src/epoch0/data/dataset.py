@@ -142,7 +142,8 @@ class DataSet:
         # einsum would overflow in uint8; float64 is exact for sums of squares of bytes
         norms = np.array([np.linalg.norm(row.astype(np.float64)) for row in self.images.reshape(len(self), -1)])
         if np.any(norms == 0):
-            raise InputError(f"image {int(np.argmin(norms))} of {self.name} ({self.split}) is entirely black.")
+            text = f"image {int(np.argmin(norms))} of {self.name} ({self.split}) is entirely black"
+            raise InputError(f"{text}, so it cannot be scaled to norm 1; use normalize='unit'.")
         return norms
 
 

@@ -126,7 +126,7 @@ def _build(target: Any, spec: str, file: str) -> Any:
     if isinstance(target, nn.Module):
         return target
     if not callable(target):
-        raise InputError(f"{spec!r} is a {type(target).__name__}; an nn.Module is needed, its class, or a function.")
+        raise InputError(f"{spec!r} is a {type(target).__name__}; give an nn.Module, its class, or a function of it.")
     try:
         parameters = list(inspect.signature(target).parameters.values())
     except (TypeError, ValueError):  # compiled callables have no signature; calling them shows it

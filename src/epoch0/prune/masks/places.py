@@ -76,7 +76,7 @@ def standing(model: nn.Module) -> list[Place]:
         if (place := next((place for place in where if _is_weight(place)), None)) is not None:
             found.append(replace(place, name=name, mask=_mask_on(place)))
     if not found:
-        raise InputError(f"{type(model).__name__} has no weight that can be pruned: linear, convolution, own matrix.")
+        raise InputError(f"{type(model).__name__} has no weight that can be pruned, as a Linear or Conv2d has.")
     return found
 
 

@@ -238,7 +238,7 @@ class Pairs:
     def _advance(self, after: list[Array], means: Means, layer: int) -> None:
         """Write the next gaps and tangent kernel over these, block of rows by block of rows."""
         if not all(np.isfinite(item).all() for item in after):
-            raise InputError(f"variances overflow float64 in layer {layer + 1}: fewer layers, or a smaller weight_std.")
+            raise InputError(f"variances overflow float64 in layer {layer + 1}; give fewer, or a smaller weight_std.")
         roots = [np.sqrt(item) for item in after]
         for rows, columns in self._blocks():
             gap, slope = means(rows, columns)
