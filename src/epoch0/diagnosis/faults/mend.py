@@ -317,7 +317,7 @@ def ranked(suspects: Sequence[Fault], done: Mending | None) -> tuple[Fault, ...]
         message = f"Trained, the loss is {-own.known:.0%} higher with the right targets than with others'."
         found.append(Fault("loss", "loss", message, "Look at the sign of the loss.", "trial", 0.7))
     if own.batched >= CLEARLY:
-        message = f"With the statistics of a batch the outputs know {own.batched:.0%}, in evaluation {own.known:.0%}."
+        message = f"With the statistics of a batch the outputs know {own.batched:.0%}, without {max(own.known, 0):.0%}."
         fix = "Use each batch norm in one place, with the usual momentum and batches of more examples."
         found.append(Fault("normalization", "model", message, fix, "trial", 0.7))
     if own.by_heart and not best:

@@ -314,7 +314,7 @@ def loss_refuses(seen: Evidence) -> Iterator[Fault]:
         fix = "Use the loss that takes logits (BCEWithLogitsLoss), or end the model with a sigmoid."
         yield Fault("output activation", "outputs", f"{message}a sigmoid of them.", fix, certainty=CERTAIN)
     elif isinstance(targets, Tensor) and tried(lambda z: seen.loss_of(z, targets.clamp(0, 1)), out) is not None:
-        message += f"targets within 0 and 1: these go to {float(targets.abs().max()):.3g}."
+        message += f"targets within 0 and 1: these go from {float(targets.min()):.3g} to {float(targets.max()):.3g}."
         yield Fault("loss", "loss", message, VALUES, certainty=0.97)
         yield Fault("labels", "targets", message, "Give classes as 0 and 1.", certainty=0.96)
 
