@@ -494,8 +494,7 @@ def _located(error: Exception) -> Exception:
     if caller != "_outputs":  # where training calls the model: the rest are callbacks
         called = called and not any(f"{os.sep}train{os.sep}" in code.co_filename for code, _ in frames[: ours + 1])
     if isinstance(error, RuntimeError) and any(words in str(error) for words in _NO_GRADIENT) and not theirs:
-        text = "no gradient: the model or the loss freezes, detaches or writes into what it needs"
-        return InputError(f"{text} ({error}).")
+        return InputError(f"no gradient: the model or the loss freezes, detaches or rewrites what it needs ({error}).")
     if isinstance(error, InputError) or not (read or called):
         return error
     at, line = (theirs or frames)[-1]

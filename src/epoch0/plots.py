@@ -158,8 +158,7 @@ def epochs(axes: Axes, last: float) -> None:
 
 def heading(picture: Figure, *texts: str) -> None:
     """A heading above all panels: what is shown, and the setting; long lines are broken."""
-    letters = int(picture.get_figwidth() * 14)
-    lines = [line for text in texts for line in textwrap.wrap(text, letters)]
+    lines = [line for text in texts for line in textwrap.wrap(text, int(picture.get_figwidth() * 14))]
     picture.suptitle("\n".join(lines), x=0.01, ha="left", fontsize=9.5, linespacing=1.3)
 
 

@@ -704,15 +704,67 @@ class Keeps(nn.Module):
         return out
 
 
-def test_a_loss_that_reads_what_the_model_keeps_is_not_judged_on_copies() -> None:
-    """Of a copy it finds nothing: that is said, and no error."""
+def test_a_loss_that_cannot_be_read_of_a_copy_is_not_judged() -> None:
+    """It asks a class for the model, which nothing can turn to a copy: that is said, and no error."""
     model = Keeps()
 
+    class Own:
+        kept = model
+
     def loss(out: Tensor, wanted: Tensor) -> Tensor:
-        return F.mse_loss(out, wanted) + 1e-3 * model.code.square().mean()
+        return F.mse_loss(out, wanted) + 1e-3 * Own.kept.code.square().mean()
 
     for given in ({}, {"optimizer": adam(model, 1e-3), "data": (X, X)}):
         report = e0.checkup(model, X[:100], X[:100], loss=loss, seconds=5, **given)
         assert not report.faults and report.recipes["adam"].evidence == "step 0"
     assert "no attribute 'code'" in " ".join(report.not_examined)
     assert not hasattr(model, "code")
+
+
+class Autoencoder(nn.Module):
+    """A variational one that leaves what its loss reads on itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mean, self.log_variance, self.back = nn.Linear(64, 4), nn.Linear(64, 4), nn.Linear(4, 64)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.mu, self.wide = self.mean(x), self.log_variance(x)
+        out: Tensor = self.back(self.mu + torch.randn_like(self.mu) * (self.wide / 2).exp())
+        return out
+
+
+def test_a_loss_that_reads_what_the_model_keeps_reads_the_copys() -> None:
+    draw = torch.Generator().manual_seed(0)
+    x = torch.tanh(torch.randn(400, 4, generator=draw) @ torch.randn(4, 64, generator=draw))
+    model, seen = Autoencoder(), list[float]()
+
+    def loss(output: Tensor, target: Tensor) -> Tensor:
+        apart = -0.5 * (1 + model.wide - model.mu.square() - model.wide.exp()).mean()
+        seen.append(float(apart.detach()))
+        return F.mse_loss(output, target) + 1e-3 * apart
+
+    report = e0.checkup(model, x[:100], x[:100], loss=loss, optimizer=adam(model, 3e-3), data=(x, x))
+    assert report.trains and not report.faults, str(report)
+    assert report.program is not None and report.program.own.known > 0.3
+    assert e0.checkup(model, x[:100], x[:100], loss=loss).recipes["adam"].evidence == "trial"
+    assert 0 < len(seen) < 100 and not hasattr(model, "mu")  # of trainings it is a copy of the list that grows
+
+
+@pytest.mark.parametrize("factor", [3.0, 1e-4])
+def test_a_penalty_of_the_weights_in_the_loss_is_found_and_left_out_on_a_copy(factor: float) -> None:
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randn(500, 20, generator=draw)
+    y = x[:, :3].sum(1, keepdim=True)
+    model = nn.Sequential(nn.Linear(20, 32), nn.ReLU(), nn.Linear(32, 1))
+
+    def loss(output: Tensor, target: Tensor) -> Tensor:
+        penalty: Any = sum(p.abs().sum() for p in model.parameters())
+        return F.mse_loss(output, target) + factor * penalty
+
+    looked = found(model, x, y, loss, 1e-2, seconds=60)
+    assert kinds(looked) == ["regularization"] * (factor > 1), str(looked)
+    if factor > 1:
+        told = looked.faults[0]
+        assert told.where == "loss" and "times as hard" in told.message and told.evidence == "mended on a copy"
+        assert told.fix.startswith("Leave the penalty of the weights out.")

@@ -179,8 +179,7 @@ def _check_finite(phi: _Checked) -> None:
     h = h[np.argsort(np.abs(h), kind="stable")]
     value = phi(h)
     if (bad := ~np.isfinite(value)).any():
-        where = f"{value[bad][0]} at h={float(h[bad][0]):.6g}"
-        raise InputError(f"{phi.what} returns {where}; it must be finite for every h.")
+        raise InputError(f"{phi.what} returns {value[bad][0]} at h={float(h[bad][0]):.6g}; it must be finite.")
 
 
 def _check_elementwise(phi: _Checked) -> None:

@@ -127,8 +127,7 @@ def _read(known: KnownSet, files: dict[KnownFile, Path]) -> tuple[np.ndarray, np
     first, count = next(iter(files.values())).name, len(parts[0][0])
     for path, (images, _) in zip(files.values(), parts, strict=True):
         if len(images) != count:
-            text = f"{path} holds {len(images):,} images and {first} beside it {count:,}"
-            raise InputError(f"{text}; the batches of a set are of one size, so one of them is incomplete.")
+            raise InputError(f"{path} holds {len(images):,} images and {first} beside it {count:,}: one is incomplete.")
     images, labels = map(np.concatenate, zip(*parts, strict=True))
     return images, labels, all(verified)
 

@@ -10,7 +10,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import repeat
 from typing import Any
@@ -23,7 +23,7 @@ from epoch0.diagnosis.step import OPTIMIZERS, Optimizer
 from epoch0.errors import InputError, first_line
 from epoch0.seeds import generator
 from epoch0.tracing.call import Call, as_written, described, mapped
-from epoch0.tracing.guard import denormals_as_zero, same_noise, unchanged
+from epoch0.tracing.guard import denormals_as_zero, rebound, same_noise, unchanged
 from epoch0.tracing.loss import NotFinite
 
 RATES: dict[Optimizer, tuple[float, ...]] = {"adam": (3e-4, 1e-3, 3e-3), "sgd": (1e-2, 1e-1)}
@@ -122,13 +122,14 @@ def trial(
     found, ends = dict[tuple[Optimizer, float], Run](), dict.fromkeys(OPTIMIZERS, steps)
     with call.unchanged(), torch.inference_mode(False), as_written(), denormals_as_zero():
         for place, (optimizer, rate) in enumerate(todo):
-            model = _copied(call.model)
+            model, loss = _copied(call)
+            own, told = replace(call, criterion=loss), replace(seen, criterion=loss)
             same_noise(seed + 7)
-            stream: Iterator[Call] = repeat(seen)
+            stream: Iterator[Call] = repeat(told)
             if batches is not None:
-                stream = _streamed(call, batches)
+                stream = _streamed(own, batches)
             elif size < seen.examples:
-                stream = shuffled(seen, seen.examples, size, generator(seed, 0x6F72))
+                stream = shuffled(told, seen.examples, size, generator(seed, 0x6F72))
             trained, losses = [p for p in model.parameters() if p.requires_grad], list[float]()
             fused = all(p.is_floating_point() for p in trained)  # torch has no such step for complex weights
             update: torch.optim.Optimizer = torch.optim.Adam(trained, rate, fused=fused)
@@ -139,7 +140,7 @@ def trial(
             for mark in (*(n for n in LENGTHS[1:2] if settled and n < steps), steps):
                 if mark <= ends[optimizer]:
                     _train(model, stream, update, losses, mark, sums)
-                    fields = _read(model, losses, seen, held, constant, seed, sums)
+                    fields = _read(model, losses, told, held and replace(held, criterion=loss), constant, seed, sums)
                     found[optimizer, rate] = run = Run(optimizer, rate, tuple(losses), *fields)
                     if rate == RATES[optimizer][-1] and run.settles(constant):
                         ends[optimizer] = mark
@@ -171,16 +172,18 @@ def _streamed(call: Call, batches: Any) -> Iterator[Call]:
     raise InputError("batches is empty, or has ended; give what can be begun again, such as a DataLoader.")
 
 
-def _copied(model: nn.Module) -> nn.Module:
+def _copied(call: Call) -> tuple[nn.Module, Any]:
+    """A copy of the model, and its loss, of the copy where it reads the model."""
+    memo: dict[int, Any] = {}
     try:
-        copied = copy.deepcopy(model)
+        copied = copy.deepcopy(call.model, memo)
     except (RuntimeError, TypeError) as error:
-        text = f"the model {type(model).__name__} cannot be copied for a trial ({first_line(error)})"
-        raise NotCopied(f"{text}; leave it out with trial=False.") from error
+        name, why = type(call.model).__name__, first_line(error)
+        raise NotCopied(f"{name} cannot be copied for a trial ({why}); leave it out with trial=False.") from error
     for module in copied.modules():
         if isinstance(module, nn.Embedding | nn.EmbeddingBag):
             module.sparse = False  # Adam takes no sparse gradients
-    return copied
+    return copied, rebound(call.criterion, memo)
 
 
 def _train(

@@ -227,8 +227,7 @@ class Store:
             content = file.read_bytes()
         if (encoded := Encoded(text, content)).digest != digest:
             damaged = self.path if arrays is None else f"{self.path} or {self.arrays / arrays}"
-            problem = f"{damaged} was changed or damaged after it was written (trial {key[:12]}...)"
-            raise InputError(f"{problem}; {_RESTORE}.")
+            raise InputError(f"{damaged} was changed or damaged after it was written (trial {key[:12]}); {_RESTORE}.")
         return encoded
 
     @contextmanager

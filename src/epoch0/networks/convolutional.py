@@ -70,8 +70,7 @@ def readout(chosen: Parts, features: tuple[int, ...], classes: int) -> list[nn.M
 def check_kernel(kernel: int, size: tuple[int, ...]) -> None:
     """Refuse a kernel that circular padding cannot centre, or that goes round the input more than once."""
     if kernel % 2 == 0:
-        odd = f"{kernel - 1 or 3} or {kernel + 1}"
-        raise InputError(f"kernel={kernel!r}: circular padding centres odd kernels only; use {odd}.")
+        raise InputError(f"{kernel=}: circular padding centres odd kernels; use {kernel - 1 or 3} or {kernel + 1}.")
     if kernel > 2 * min(size) + 1:
         raise InputError(f"kernel={kernel} goes round an input of size {size} more than once; use a smaller one.")
 

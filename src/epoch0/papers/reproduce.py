@@ -265,8 +265,7 @@ def environment(name: str, folder: StrPath | None, ahead: bool = False) -> Itera
         return
     before, given = os.environ.get(name), os.fspath(Path(folder).resolve())
     if ahead and os.pathsep in given:
-        text = f"{os.pathsep!r} stands between folders in {name}; give one without it."
-        raise InputError(f"data folder {given!r}: {text}")
+        raise InputError(f"data folder {given!r}: {os.pathsep!r} is between folders in {name}; give one without it.")
     os.environ[name] = f"{given}{os.pathsep}{before}" if before and ahead else given
     try:
         yield

@@ -57,13 +57,11 @@ def raghu_lower_bound(
     """
     root = math.sqrt(width)
     if activation == "relu":
-        bracket = root / math.sqrt(2 * (width + 1)) - math.ldexp(root, -int(width))
-        return max(0.0, weight_std / math.sqrt(2) * bracket)
+        return max(0.0, weight_std / math.sqrt(2) * (root / math.sqrt(2 * (width + 1)) - math.ldexp(root, -int(width))))
     if (total := math.hypot(weight_std, bias_std)) < 1:
         raise InputError(f"{weight_std=}, {bias_std=} are too small: the proof needs weight_std^2 + bias_std^2 >= 1.")
     kept = weight_std * root / ((2 * math.pi) ** 0.25 * math.sqrt(total * (total * math.sqrt(2 * math.pi) + width - 1)))
-    lost = float(weight_std / total * root * (1 - 1 / total) ** (width - 1))
-    return max(0.0, float(kept - lost) / math.sqrt(2))
+    return max(0.0, float(kept - weight_std / total * root * (1 - 1 / total) ** (width - 1)) / math.sqrt(2))
 
 
 @checked

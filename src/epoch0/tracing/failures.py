@@ -49,10 +49,8 @@ def explain_replay(error: Exception, events: Sequence[Op], index: int) -> Except
         why = "the model computes parts again in the backward pass, not as they were measured"
         return InputError(f"{why} ({first_line(error)[:100]}); turn gradient checkpointing off to measure it.")
     if "forward mode AD" in text or "forward AD" in text or "jvp" in text:
-        why = f"{after} has no forward derivative in torch, so tangents cannot be carried through it"
-        hint = "Give the autograd function a jvp, or write it with torch functions"
-        return NoForwardDerivative(f"{why} ({first_line(error)}). {hint}.")
+        why = f"{after} has no forward derivative in torch ({first_line(error)})"
+        return NoForwardDerivative(f"{why}: give the autograd function a jvp, or write it with torch functions.")
     if "derivative for" in text and "not implemented" in text:
-        hint = "write it with torch functions that have one"
-        return InputError(f"{after} has no derivative in torch ({first_line(error)}); {hint}.")
+        return InputError(f"{after} has no derivative in torch ({first_line(error)}); use functions that have one.")
     return error

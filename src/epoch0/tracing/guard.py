@@ -1,5 +1,6 @@
 """Check the user's model and its input, and restore the model to the bit after use (THEORY section 0)."""
 
+import copy
 import ctypes
 import functools
 import operator
@@ -8,8 +9,9 @@ import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from itertools import chain
+from types import CellType, FunctionType, MethodType
 from typing import Any, NoReturn
 
 import numpy as np
@@ -166,8 +168,7 @@ class ChangesItself(InputError):
 
 def refuse_changed(name: str) -> NoReturn:
     """Refuse a model that writes into its own weights."""
-    text = f"the model changes its own parameter '{name}' while it runs, so no two passes measure the same network"
-    raise ChangesItself(f"{text}; take that out of its forward.")
+    raise ChangesItself(f"the model changes its own parameter '{name}' while it runs; take that out of its forward.")
 
 
 @contextmanager
@@ -320,3 +321,25 @@ def refuse_closed(model: nn.Module, *, run_only: bool = False) -> None:
         nodes = module.graph.nodes if isinstance(module, torch.fx.GraphModule) else ()
         if any(isinstance(node.target, torch._ops.OpOverload) for node in nodes):
             raise InputError(f"{text} is exported and has lost its layers; pass the nn.Module it was exported from.")
+
+
+def rebound(function: Any, memo: dict[int, Any]) -> Any:
+    """A function of the user with copies of what it closes over, or has a state and a name; itself without such."""
+
+    def own(value: Any) -> Any:
+        with suppress(Exception):  # a file, a lock: the copy shares it
+            if isinstance(value, MethodType):
+                return MethodType(value.__func__, own(value.__self__))
+            if id(value) in memo or not (isinstance(value, FunctionType) and (value is function or value.__closure__)):
+                return copy.deepcopy(value, memo)
+            memo[id(value)] = value  # it may close over itself
+            code, known, held = value.__code__, value.__globals__, [c.cell_contents for c in value.__closure__ or ()]
+            states = {n: own(known[n]) for n in code.co_names if n in known and hasattr(known[n], "state_dict")}
+            new = [own(item) for item in held]
+            if states or any(one is not two for one, two in zip(held, new, strict=True)):
+                made = FunctionType(code, known | states, value.__name__, value.__defaults__, tuple(map(CellType, new)))
+                made.__kwdefaults__, memo[id(value)] = value.__kwdefaults__, made
+                return made
+        return value
+
+    return own(function)

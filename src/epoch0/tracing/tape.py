@@ -244,8 +244,7 @@ def _quiet_attention() -> Iterator[None]:
 
 def _different(op: Op, found: str) -> InputError:
     was = f"operation {op.index} was {op.name} in module '{op.module}', now {found}"
-    why = "A model whose control flow depends on the data cannot be measured."
-    return InputError(f"the model computes something else each time: {was}. {why}")
+    return InputError(f"the model computes something else each time ({was}), which cannot be measured.")
 
 
 class _Replay(operations.Calls):

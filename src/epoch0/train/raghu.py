@@ -393,16 +393,13 @@ def train_one_layer(model: nn.Module, layer: str | int, data: Any, **options: An
         shared = [key for key, parameter in module.named_parameters(recurse=False) if id(parameter) in ids]
         if module not in own and shared:
             raise InputError(f"layer={name!r} shares its parameters with '{f'{other}.{shared[0]}'.lstrip('.')}'.")
+    # at every call, as the loop puts the whole model in train mode after each evaluation; it gives the modes back
+    quiet = lambda module, inputs: nn.Module.train(module, False) and None  # noqa: E731
     with ExitStack() as after:
         for module in inner.modules():
             if module not in own and any(buffer is not None for buffer in module._buffers.values()):
-                after.callback(module.register_forward_pre_hook(_as_in_evaluation, prepend=True).remove)
+                after.callback(module.register_forward_pre_hook(quiet, prepend=True).remove)
         for parameter in inner.parameters():
             after.callback(parameter.requires_grad_, parameter.requires_grad)
             parameter.requires_grad_(id(parameter) in ids)
         return train(model, data, **options)
-
-
-def _as_in_evaluation(module: nn.Module, inputs: tuple[Any, ...]) -> None:
-    # at every call, as the loop puts the whole model in train mode after each evaluation; it gives the modes back
-    nn.Module.train(module, False)

@@ -51,8 +51,8 @@ class _Body:
     """A loop body with copies of its model and optimizer, run up to some place."""
 
     def __init__(self, call: Call, optimizer: torch.optim.Optimizer, step: OwnStep) -> None:
-        self.model, self.optimizer, self.step = copied(call.model, optimizer, step)
-        self.own = call.criterion or (lambda output, targets: scalar_loss(output, targets, None))
+        self.model, self.optimizer, self.step, loss = copied(call.model, optimizer, step, call.criterion)
+        self.own = loss or (lambda output, targets: scalar_loss(output, targets, None))
 
     def until(
         self, place: str, x: Any, y: Any, *outputs: Any, noise: int | None = None, model: Any = None, over: int = 0
@@ -78,7 +78,7 @@ class _Body:
             same_noise(noise)
         try:
             with _Backward(over, self.model):
-                self.step(stub, self.optimizer, asked if place in ("model", "loss") else self.own, x, y)  # type: ignore[misc]
+                self.step(stub, self.optimizer, asked if place in ("model", "loss") else self.own, x, y)
         except _Met as found:
             if place in ("anything", found.args[0]):
                 return found.args[1:]
@@ -203,7 +203,7 @@ class _Reading:
             for module in model.modules():
                 hooks.enter_context(module.register_forward_hook(heard))
             value = self.body.until("backward", *batch, model=model)[0]
-        return StepResult(value, min(made, key=lambda pair: pair[0])[1])
+            return StepResult(value, min(made, key=lambda pair: pair[0])[1])
 
     def runs(self) -> bool:
         """Whether it calls backward once, of a finite number, the same for the same noise, at least in training."""
@@ -233,7 +233,7 @@ class _Reading:
 
         runs = body.model.register_forward_hook(lambda *_: count.append(1))
         with unchanged(body.model.train()), runs, _Backward(1000, body.model), suppress(Exception, _Met):
-            body.step(body.model, body.optimizer, heard, self.call.batch, y)  # type: ignore[misc]
+            body.step(body.model, body.optimizer, heard, self.call.batch, y)
         alike = [isinstance(t, Tensor) and t.dim() > 0 and bool((t == t.flatten()[0]).all()) for t in (y, *aims)]
         judges = len(aims) > 1 and all(alike[1:]) and not _same(*aims[:2])
         return max(len(count), len(aims)) > 1 and (alike[0] or judges)

@@ -3,6 +3,7 @@
 A new one is one entry of ``CHANGES``; its function returns "" where there is nothing to change.
 """
 
+import copy
 import math
 import statistics
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from epoch0.diagnosis.faults.program import ADAM, USUAL, UserProgram
 from epoch0.diagnosis.faults.reach import one_hot
 from epoch0.initialization.initialize import initialize
 from epoch0.tracing.call import mapped
+from epoch0.tracing.guard import rebound
 from epoch0.tracing.operations import Calls
 
 _ENDS = (nn.Softmax, nn.LogSoftmax, nn.Sigmoid, nn.Tanh, nn.ReLU, nn.LeakyReLU, nn.ELU, nn.Softplus, nn.Hardtanh)
@@ -76,7 +78,7 @@ def _fitting_loss(program: UserProgram, seen: Evidence) -> str:
     """The usual loss for such targets, of logits where the outputs are none; nothing where it is the one there is."""
     old, _ = ending(program.call.model, seen)
     targets, out, plain = program.call.targets, seen.first.output, program.loss
-    if out is None or out.dim() < 2:
+    if out is None or out.dim() < 2 or seen.through:
         return ""
     wide, floats, same = out.shape[1] > 1, targets.is_floating_point(), targets.shape[1:] == out.shape[1:]
     hot = floats and same and one_hot(targets) and bool((targets >= 0).all())
@@ -315,7 +317,12 @@ def _free(program: UserProgram, seen: Evidence) -> str:
     decayed = [g for g in program.optimizer.param_groups if g.get("weight_decay")]
     for group in decayed:
         group["weight_decay"] = 0.0
-    parts = ["dropout"] * found + ["weight decay"] * bool(decayed)
+    if seen.through:  # of weights of zero it is nothing
+        memo: dict[int, Any] = {}
+        for p in copy.deepcopy(seen.model, memo).parameters():
+            p.data.zero_()
+        program.loss = partial(seen.loss_of, loss=rebound(seen.call.criterion, memo))
+    parts = ["dropout"] * found + ["weight decay"] * bool(decayed) + ["the penalty of the weights"] * bool(seen.through)
     return f"Leave {' and '.join(parts)} out." if parts else ""
 
 

@@ -13,7 +13,6 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from types import CellType, FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -25,7 +24,7 @@ from epoch0.diagnosis.faults.reach import Reach, behind, made, reach
 from epoch0.measure.passes import SATURATION
 from epoch0.results import Shown
 from epoch0.tracing.call import Call, as_written, mapped, parts
-from epoch0.tracing.guard import same_noise, unchanged
+from epoch0.tracing.guard import rebound, same_noise, unchanged
 from epoch0.tracing.loss import number_of, scalar_loss
 from epoch0.tracing.operations import MOVES, Calls, meaning
 from epoch0.tracing.sizes import dense
@@ -222,9 +221,9 @@ class Evidence:
         known = self.call.batch if self.data is None or self.data[0] is None else self.data[0]
         return known.detach() if isinstance(known, Tensor) and known.is_floating_point() else None
 
-    def loss_of(self, raw: Any, targets: Any) -> Tensor:
+    def loss_of(self, raw: Any, targets: Any, loss: Any = None) -> Tensor:
         """The loss, unchecked, of the model's result, or of its output tensor where it cannot take the result."""
-        criterion = self.call.criterion or (lambda output, targets: scalar_loss(output, targets, None))
+        criterion = loss or self.call.criterion or (lambda output, targets: scalar_loss(output, targets, None))
         try:
             value: Tensor = number_of(criterion(raw, targets))
             self.whole = self.whole or not isinstance(raw, Tensor)
@@ -232,11 +231,11 @@ class Evidence:
         except Exception:
             if isinstance(raw, Tensor):
                 raise
-            return self.loss_of(self.call.output(raw), targets)
+            return self.loss_of(self.call.output(raw), targets, loss)
 
     def loss_in(self, call: Call, raw: Any) -> Tensor:
         """The loss of a call: the user's, or the model's own where there are no targets."""
-        return call.loss(raw) if call.targets is None else self.loss_of(raw, call.targets)
+        return call.loss(raw) if call.targets is None else self.loss_of(raw, call.targets, call.criterion)
 
     def run(self, call: Call) -> Pass:
         """One run in training mode with gradients, whatever comes of it."""
@@ -322,7 +321,7 @@ class Evidence:
         fixed = any(trained) and not trained[-1]  # the last module with weights is frozen while others are trained
         # the place of the positive among the negatives; what a critic is to say, that stands still or is in the loss
         if bool((targets == targets[:1]).all()) and (
-            len(parts(self.call.batch)) > 1 or fixed or (loss is not None and self.strangers(loss, output.grad_fn))
+            len(parts(self.call.batch)) > 1 or fixed or (loss is not None and self.weights_of(loss, output.grad_fn))
         ):
             return False
         if torch.equal(other := targets.roll(1, 0), targets):
@@ -344,11 +343,20 @@ class Evidence:
             return differs(*far) or differs(0.0, 1.0)
         return True
 
-    def strangers(self, end: Tensor, stop: Any = None) -> int:
-        """The number of weights outside of the model that a tensor depends on, without those behind ``stop``."""
-        own = {id(p) for p in self.model.parameters()}
-        leaves = (getattr(at, "variable", None) for at in made(end, stop))
-        return sum(isinstance(leaf, nn.Parameter) and id(leaf) not in own for leaf in leaves)
+    @cached_property
+    def through(self) -> dict[str, Tensor]:
+        """The gradients by way of the outputs, where the loss reads weights of the model, too; else nothing."""
+        out, loss, own = self.first.output, self.first.loss, dict(self.model.named_parameters())
+        if out is None or loss is None or not self.weights_of(loss, out.grad_fn, own=True):
+            return {}
+        (pull,) = torch.autograd.grad(loss, out, retain_graph=True, allow_unused=True)
+        found = torch.autograd.grad(out, [*own.values()], pull, retain_graph=True, allow_unused=True)
+        return {n: dense(g) for n, g in zip(own, found, strict=True) if g is not None}
+
+    def weights_of(self, end: Tensor, stop: Any = None, own: bool = False) -> int:
+        """The number of weights in the model, or outside, that a tensor depends on, without those behind ``stop``."""
+        known, leaves = {id(p) for p in self.model.parameters()}, (getattr(at, "variable", 0) for at in made(end, stop))
+        return sum(isinstance(leaf, nn.Parameter) and (id(leaf) in known) == own for leaf in leaves)
 
     @cached_property
     def exchanged(self) -> Any:
@@ -403,11 +411,11 @@ class Evidence:
         runs = loss.requires_grad if loss is not None else self.step is not None and self.first.output is not None
         if len(self.optimizers) == 1 and runs:
             with self.call.unchanged(), contextlib.suppress(Exception):
-                return self._steps(*copied(self.model, self.optimizers[0], self.step))
+                return self._steps(*copied(self.model, self.optimizers[0], self.step, self.call.criterion))
         return None
 
-    def _steps(self, model: nn.Module, optimizer: Optimizer, step: OwnStep | None) -> After:
-        call = dataclasses.replace(self.call, model=model)
+    def _steps(self, model: nn.Module, optimizer: Optimizer, step: OwnStep | None, loss: Any) -> After:
+        call = dataclasses.replace(self.call, model=model, criterion=loss)
         model.train()
         before, early = self._measured(call)
         count = min(self.batch_size or self.call.examples, self.call.examples) if call.splits else call.examples
@@ -513,36 +521,15 @@ def stepped(optimizer: Any, loss: Callable[[], Tensor], seen: Callable[[], None]
     return value
 
 
-def copied(model: nn.Module, optimizer: Optimizer, step: OwnStep | None) -> tuple[nn.Module, Optimizer, OwnStep | None]:
-    """A copy of each, at the rate that a schedule warms up to, where the loop body does not step one.
-
-    The loop body gets copies of what it closes over and of what it calls by name and has a state, such as schedules
-    and averages of weights: one of the user's would move the user's optimizer.
-    """
+def copied(model: nn.Module, optimizer: Optimizer, step: OwnStep | None, loss: Any) -> tuple[Any, Any, Any, Any]:
+    """A copy of each, at the rate that a schedule warms up to, where the loop body does not step one."""
     memo: dict[int, Any] = {}
     model, (optimizer,) = twins(model, (optimizer,), memo)
-
-    def own(value: Any) -> Any:
-        if isinstance(value, MethodType):
-            return MethodType(value.__func__, own(value.__self__))
-        if isinstance(value, FunctionType) and (value is step or value.__closure__) and id(value) not in memo:
-            memo[id(value)] = value  # it may close over itself
-            code, known = value.__code__, value.__globals__
-            states = {n: own(known[n]) for n in code.co_names if n in known and hasattr(known[n], "state_dict")}
-            cells, empty = value.__closure__ or (), CellType()
-            closed = tuple(cell if cell == empty else CellType(own(cell.cell_contents)) for cell in cells)
-            made = FunctionType(code, {**known, **states}, value.__name__, value.__defaults__, closed)
-            made.__kwdefaults__ = value.__kwdefaults__
-            return made
-        with contextlib.suppress(Exception):  # a file, a lock: the copy shares it
-            return copy.deepcopy(value, memo)
-        return value
-
-    body = own(step)
+    step, loss = rebound(step, memo), rebound(loss, memo)
     if not any(isinstance(item, LRScheduler) and item.optimizer is optimizer for item in memo.values()):
         for group in optimizer.param_groups:
             group["lr"] = max(float(group["lr"]), float(group.get("initial_lr", 0.0)))
-    return model, optimizer, body
+    return model, optimizer, step, loss
 
 
 def twins(

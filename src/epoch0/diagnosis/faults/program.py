@@ -12,6 +12,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -101,7 +102,7 @@ class UserProgram:
     optimizer: torch.optim.Optimizer  # over the model
     size: int  # examples a step
     step: OwnStep | None  # the user's loop body, or None for the usual one
-    loss: Callable[[Any, Any], Tensor]  # of outputs and targets
+    loss: Callable[..., Tensor]  # of outputs and targets
     held: int = 0  # examples at the end that are held out of training
     whole: bool = False  # whether the loss takes all that the model returns, and not THE output
     ordered: bool = False  # whether the examples come in their order
@@ -161,9 +162,9 @@ class UserProgram:
 
     def copied(self) -> "UserProgram":
         """A copy that can be changed and trained."""
-        model, optimizer, step = copied(self.call.model, self.optimizer, self.step)
-        call = dataclasses.replace(self.call, model=model)
-        return dataclasses.replace(self, call=call, optimizer=optimizer, step=step, floors={})
+        model, optimizer, step, own = copied(self.call.model, self.optimizer, self.step, self.call.criterion)
+        call, loss = dataclasses.replace(self.call, model=model, criterion=own), partial(self.loss, loss=own)
+        return dataclasses.replace(self, call=call, optimizer=optimizer, step=step, loss=loss, floors={})
 
     def read_for(self, seconds: float) -> None:
         """Let a look take no longer than so many CPU seconds, or so many examples as a step."""

@@ -146,8 +146,7 @@ def reach(output: Tensor, targets: Any, loss: Callable[[Any, Any], Tensor]) -> R
         """Far away, where the targets are, or near, where their logarithms are."""
         return min((_least(score, start, step) for step in {size, 1.0}), key=lambda found: found[0])
 
-    starts = [out, 0.5 + 0.1 * noise.reshape(out.shape)]
-    free, arg = min((least(score, z) for z in starts), key=lambda found: found[0])
+    free, arg = min((least(score, z) for z in (out, 0.5 + 0.1 * noise.reshape(out.shape))), key=lambda found: found[0])
     best = free
     if last.name == "Softmax" and exact.is_floating_point() and exact.shape == out.shape:  # a loss may want 0 to 1
         free = min(free, least(lambda z: score(z.sigmoid()), out)[0])

@@ -36,7 +36,7 @@ def coverage(seen: Evidence) -> Iterator[Fault]:
         order = [all(id(p) in held for p in own) for _, m, _ in seen.first.ran if (own := list(m.parameters(False)))]
         begins = order == sorted(order) and order[-1:] == [True]  # features that were learned before, say
         yield Fault("update", "optimizer", message, fix, certainty=0.8 if begins else CERTAIN)
-    if seen.first.output is not None and (lost := seen.strangers(seen.first.output)):
+    if seen.first.output is not None and (lost := seen.weights_of(seen.first.output)):
         message = f"{lost} weights are not among parameters(): layers in a Python list or dict are not found."
         fix = "Use nn.ModuleList or nn.ModuleDict, and make the optimizer after."
         yield Fault("update", "model", message, fix, certainty=CERTAIN)
@@ -79,8 +79,10 @@ def renumbered(after: After) -> Iterator[Fault]:
 
 
 def penalty(seen: Evidence, after: After) -> Iterator[Fault]:
-    """A penalty of the weights, added to the loss in the loop body, that pulls harder than the loss."""
-    wanted, left = (after.loop[0].wanted, after.loop[0].left) if after.loop else ({}, {})
+    """A penalty of the weights, in the loss or added to it in the loop body, that pulls harder than the loss."""
+    where, wanted, left = "loss", seen.through, {n: g for n, g in seen.first.gradients.items() if g is not None}
+    if after.loop and not wanted:
+        where, wanted, left = "step", after.loop[0].wanted, after.loop[0].left
     names = [n for n in wanted if n in left and wanted[n].dim() > 1]
     more = [(left[n] - wanted[n]).double().flatten() for n in names]
     slope, pull = _length(wanted[n] for n in names), _length(more)
@@ -90,8 +92,8 @@ def penalty(seen: Evidence, after: After) -> Iterator[Fault]:
     by = torch.stack([own, own.sign()], 1)
     rest = extra - by @ torch.linalg.lstsq(by, extra[:, None]).solution[:, 0]
     if float(rest.norm()) < 0.05 * float(extra.norm()):
-        message = f"A penalty of the weights in the loop body pulls {pull / slope:.2g} times as hard as the loss."
-        yield Fault("regularization", "step", message, "Divide its factor by 1,000.", certainty=0.93)
+        message = f"A penalty of the weights pulls {pull / slope:.2g} times as hard as the rest of the loss."
+        yield Fault("regularization", where, message, "Divide its factor by 1,000.", certainty=0.93)
 
 
 def loop_body(seen: Evidence, after: After) -> Iterator[Fault]:
@@ -236,21 +238,19 @@ def too_short(seen: Evidence, after: After) -> Iterator[Fault]:
 
 def decay(seen: Evidence) -> Iterator[Fault]:
     """Weight decay that pulls harder at the weights than the loss does."""
-    names = {id(p): name for name, p in seen.model.named_parameters()}
-    pull = slope = worst = 0.0
-    for optimizer in seen.optimizers:
-        apart = bool(optimizer.param_groups[0].get("decoupled_weight_decay", type(optimizer).__name__ == "AdamW"))
-        for group in optimizer.param_groups:
-            strength = float(group.get("weight_decay", 0.0) or 0.0)
-            if apart and float(group["lr"]) * strength > 0.01:
-                worst = max(worst, float(group["lr"]) * strength)
-            for p in group["params"]:
-                if (gradient := seen.first.gradients.get(names.get(id(p), ""))) is not None and not apart:
-                    pull += float((strength * p.detach()).double().square().sum())
-                    slope += float(gradient.double().square().sum())
-                    worst = worst if strength < 0.01 else max(worst, 1e-9)
-    if slope > 0 and pull > slope and worst:
-        message = f"Weight decay pulls {math.sqrt(pull / slope):.2g} times as hard at the weights as the loss does."
+    names, pulls = {id(p): name for name, p in seen.model.named_parameters()}, list[tuple[Tensor, Tensor]]()
+    worst = most = 0.0
+    for group, optimizer in ((g, o) for o in seen.optimizers for g in o.param_groups):
+        strength = float(group.get("weight_decay", 0.0) or 0.0)
+        if optimizer.param_groups[0].get("decoupled_weight_decay", type(optimizer).__name__ == "AdamW"):
+            worst = max(worst, float(group["lr"]) * strength)
+        else:
+            slopes = ((p, seen.first.gradients.get(names.get(id(p), ""))) for p in group["params"])
+            pulls += [(strength * p.detach(), g) for p, g in slopes if g is not None]
+            most = max(most, strength)
+    pull, slope = (_length(pair[i] for pair in pulls) for i in (0, 1))
+    if 0 < slope < pull and max(worst, most) >= 0.01:
+        message = f"Weight decay pulls {pull / slope:.2g} times as hard at the weights as the loss does."
     elif worst > 0.01:
         message = f"Weight decay takes {worst:.1%} of the weights away in every step."
     else:

@@ -129,7 +129,6 @@ def turn(curves: Array, *, lowest: bool) -> tuple[Array, Array, list[int]]:
     return sign * (at - curves[:, 0]), sign * (at - curves[:, -1]), places
 
 
-# ---- Figures
 RESOLUTION = 0.05  # architectures agree if they differ by less than this, relatively
 EXPONENT = 0.1  # regions go as neurons, and distances as 1/neurons, if the fitted exponent is this near to 1, or to -1
 CLOSE = 1.25  # the constant is "very close to 1" if it is within this factor

@@ -66,7 +66,6 @@ WINNERS: dict[tuple[str, str, float], str] = {
 PUBLISHED["tab10"] = PUBLISHED["tab9"]
 
 
-# ---- Panels
 NEAR_CHANCE = 5.0  # percent points above a constant's that still count as chance; one run in three that learns is above
 REFERENCES = ("none", "obd")  # methods that do not prune at initialization
 WAYS = ("eoc-row", "eoc-measured")  # to rescale, beside the one whose numbers the paper's are set against

@@ -133,8 +133,7 @@ def masked_sites(record: Tape, seed: int) -> tuple[list[MaskedLayer], dict[str, 
 
 def no_scale(each: MaskedLayer) -> InputError:
     text = f"'{each.name}' passes nothing on, or its signals overflow, so no factor gives it a variance"
-    advice = "keep more of its weights (keep(..., floor=...)), or take the layer out"
-    return InputError(f"{text}: {advice}. Nothing was changed.")
+    return InputError(f"{text}: keep more weights (keep(..., floor=...)), or take the layer out. Nothing was changed.")
 
 
 class _Pass:

@@ -66,8 +66,7 @@ class Absolute(operations.Calls):
             scale = (variance + given.get("eps", 1e-5)).rsqrt()
             weight = scale if weight is None else weight * scale
         if "normalized_shape" not in given:
-            wide = (-1, *[1] * (x.dim() - 2))
-            weight, bias = (None if t is None else t.reshape(wide) for t in (weight, bias))
+            weight, bias = (None if t is None else t.reshape(-1, *[1] * (x.dim() - 2)) for t in (weight, bias))
         power = self.exponent(x)
         y = x if weight is None else x * weight
         return self._keep(y if bias is None else y + bias * 2.0**-power, power)

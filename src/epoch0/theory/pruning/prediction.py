@@ -146,8 +146,7 @@ def following_tail(correlation: float) -> Array:
     t = np.exp(GRID) * math.sqrt(1 + 2 * correlation**2)
     if (rest := math.sqrt(max(1 - correlation**2, 0.0))) < 1e-6:
         return np.asarray(special.erfc(np.sqrt(t / 2)))
-    logs = np.linspace(-14.0, 2.2, _NODES)  # |U| up to 9; below 1e-6 lies no mass
-    u = np.exp(logs)
+    u = np.exp(np.linspace(-14.0, 2.2, _NODES))  # |U| up to 9; below 1e-6 lies no mass
     mass = np.exp(-(u**2) / 2) * u
     mass /= mass.sum()
     up, down = ((t[:, None] / u + sign * correlation * u) / (rest * math.sqrt(2)) for sign in (1, -1))
