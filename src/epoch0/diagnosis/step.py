@@ -169,9 +169,8 @@ class _Probe:
         return self._differences(weights, direction, pull)
 
     def _differences(self, weights: Weights, direction: Weights, pull: _Pull) -> Tensor:
-        """The same from one short step; with dropout both ends of it are of a draw that the pull has not seen.
-
-        The step is shorter where outputs move far, as through many chaotic layers, and longer where rounding hides it.
+        """The same from one short step; with dropout both ends of it are of a draw that the pull has not seen. The step
+        is shorter where outputs move far, as through many chaotic layers, and longer where rounding hides it.
         """
         if (squares := sum(map(sum_of_squares, direction.values()))) == 0:
             return torch.zeros_like(pull.output)

@@ -174,9 +174,8 @@ class Store:
         return self._database.execute(statement, values)
 
     def _take_lock(self) -> None:
-        """Be the only writer until this process closes the store or dies: the system drops the lock with it.
-
-        The results file itself is locked. A new one is put in place whole, so a short file was cut by someone else.
+        """Be the only writer until this process closes the store or dies: the system drops the lock with it. The
+        results file itself is locked. A new one is put in place whole, so a short file was cut by someone else.
         """
         while self._lock is None:
             if not unlinked(self.path, "results file", own=True).exists():

@@ -167,7 +167,6 @@ def _by_unit(value: Tensor, units: int | None) -> Array:
 
 def _spread(rule: Activation, value: Tensor, before: Flow, after: Tensor) -> float:
     """Relative variance of the mean over units of phi'(h)^2 times what came in, from how units differ from their law.
-
     One unit more is counted that differs as much as single entries do, here or in the law, so that few units are not
     taken for equal; and all units do where it is not known which entries belong to one.
     """
@@ -544,10 +543,9 @@ def normed(op: Op, flow: Flow, value: Tensor, batch_norm: str) -> Flow:
 
 
 def _normalised(x: Tensor, square: Tensor, over: tuple[int, ...], eps: float, centred: bool) -> Tensor:
-    """Squares after a normalisation over some dimensions: J = (1/s)(I - 1 1'/n - z z'/n), z the output.
-
-    Entry i of J v has the mean square (1/s^2)[t_i (1 - 2 (1 + z_i^2)/n) + sum_j t_j (1 + z_i z_j)^2 / n^2] when the
-    entries of v are uncorrelated with mean squares t; without centring the ones fall away.
+    """Squares after a normalisation over some dimensions: J = (1/s)(I - 1 1'/n - z z'/n), z the output. Entry i of J v
+    has the mean square (1/s^2)[t_i (1 - 2 (1 + z_i^2)/n) + sum_j t_j (1 + z_i z_j)^2 / n^2] when the entries of v are
+    uncorrelated with mean squares t; without centring the ones fall away.
     """
     h, t, one = x.double(), square.double(), 1.0 if centred else 0.0
     n = math.prod(x.shape[dim] for dim in over)

@@ -201,9 +201,8 @@ class _Rows(NamedTuple):
 
 @dataclass
 class _FacesMet:
-    """Sums over sets of k neurons of the density of their biases on their faces times the volume of their gradients.
-
-    A neuron is put on one of its faces by the bias that it would need there: its output becomes the face's, and what
+    """Sums over sets of k neurons of the density of their biases on their faces times the volume of their gradients. A
+    neuron is put on one of its faces by the bias that it would need there: its output becomes the face's, and what
     comes after is computed anew, for all rows (point, neuron, face) of a layer at once. Rows whose bias is farther out
     than its law reaches are left out; with open ways only neurons count that lead to the output.
     """
@@ -262,10 +261,9 @@ class _FacesMet:
             self.total[layer] += weight.sum()
 
     def _on_face(self, pushed: _Rows, layer: int, weight: Tensor, row: Tensor, neuron: Tensor, face: Tensor) -> _Rows:
-        """Rows behind this layer, each with a neuron of it on a face.
-
-        The derivatives of a neuron on its face are set to zero for what comes after: any multiple of the gradient of
-        one neuron may be taken from that of another without changing the area they span.
+        """Rows behind this layer, each with a neuron of it on a face. The derivatives of a neuron on its face are set
+        to zero for what comes after: any multiple of the gradient of one neuron may be taken from that of another
+        without changing the area they span.
         """
         every, z = torch.arange(len(row)), pushed.value[row] + self.layers[layer][1]
         before = pushed.tangent[:, row]

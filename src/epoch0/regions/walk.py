@@ -148,7 +148,6 @@ def _taken(values: Values, part: Part) -> Values:
 
 def _behind(program: Program, index: int, cut: Cut | None, values: Values, complex_: Complex) -> Values:
     """The values of the dense layer behind a fold at the rows before its cut, and the hats that a cut needs of them.
-
     The new rows then cost no product: on a segment the layer bends only where a column of the fold passes zero.
     """
     fold, layer = program.steps[index : index + 2]

@@ -151,9 +151,8 @@ class Evaluation:
             raise InputError("name='' would give a metric the name of the training loss; call the split something.")
 
     def __call__(self, model: nn.Module) -> dict[str, Any]:
-        """``test_loss``, for class labels ``test_accuracy`` in [0, 1].
-
-        Lists with one number a network for a stack. Modes and buffers of the model stay as they are.
+        """``test_loss``, for class labels ``test_accuracy`` in [0, 1]. Lists with one number a network for a stack.
+        Modes and buffers of the model stay as they are.
         """
         device = next((tensor.device for tensor in (*model.parameters(), *model.buffers())), torch.device("cpu"))
         if self.data.targets.device != device:

@@ -57,9 +57,8 @@ class _Body:
     def until(
         self, place: str, x: Any, y: Any, *outputs: Any, noise: int | None = None, model: Any = None, over: int = 0
     ) -> tuple[Any, ...]:
-        """With what it calls "model", "loss", "backward" or "anything" once the model has given these outputs.
-
-        A model that is given runs instead, as often as the body calls it.
+        """With what it calls "model", "loss", "backward" or "anything" once the model has given these outputs. A model
+        that is given runs instead, as often as the body calls it.
         """
         left = list(outputs)
 
@@ -86,10 +85,9 @@ class _Body:
 
 
 class _Reading:
-    """What a loop body makes of a batch for the model and for the loss.
-
-    Of ``loss(model(x / 255).squeeze(1), y.float())`` inputs are ``x / 255`` and targets ``y.float()``. What the body
-    puts together itself is read as a whole, from the outputs to what it calls backward of.
+    """What a loop body makes of a batch for the model and for the loss. Of ``loss(model(x / 255).squeeze(1),
+    y.float())`` inputs are ``x / 255`` and targets ``y.float()``. What the body puts together itself is read as a
+    whole, from the outputs to what it calls backward of.
     """
 
     def __init__(self, call: Call, body: _Body) -> None:

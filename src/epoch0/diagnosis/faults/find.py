@@ -120,9 +120,8 @@ def evidence(
 
 
 def _finite(batch: Any, targets: Any, loss: Any) -> tuple[Any, Any, Fault | None]:
-    """The examples that hold numbers only, and what the others show; all where none or every one does.
-
-    All, too, where a loss is given that leaves out the targets that hold none.
+    """The examples that hold numbers only, and what the others show; all where none or every one does. All, too, where
+    a loss is given that leaves out the targets that hold none.
     """
     left_out = False
     with suppress(Exception), unchanged(loss) if isinstance(loss, nn.Module) else nullcontext():

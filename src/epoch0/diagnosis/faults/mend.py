@@ -165,10 +165,9 @@ def mend(seen: Evidence, suspects: Sequence[Fault], seconds: float, tell: Tell) 
 
 
 def _own(program: UserProgram, suspects: Sequence[Fault], seconds: float, seen: Evidence) -> tuple[Trained, bool]:
-    """The program as it is, and whether its seconds were too few.
-
-    One in which nothing was seen, or that learns, has many epochs to show that it is slow, and one at least where these
-    are long. Of a sample of its examples epochs mean nothing.
+    """The program as it is, and whether its seconds were too few. One in which nothing was seen, or that learns, has
+    many epochs to show that it is slow, and one at least where these are long. Of a sample of its examples epochs mean
+    nothing.
     """
     program.read_for(seconds / 60)
     copied = program.copied()
@@ -206,7 +205,6 @@ def _own(program: UserProgram, suspects: Sequence[Fault], seconds: float, seen: 
 
 def _standing(own: Trained, suspects: Sequence[Fault], tried: Sequence[Tried] | None = None) -> Sequence[Fault]:
     """The suspected faults that stand though the program learns: certain ones, or all if it learns little or by heart.
-
     That it learns shows that its rate will do. Before anything was tried, what might slow it down stands.
     """
     if min(own.known, CLEARLY if own.held is None else own.held) < KNOWS or own.known < CLEARLY:

@@ -184,10 +184,9 @@ def _remove(place: Place, step: Masked, *, baked: bool = False) -> None:
 
 
 def _own_class(module: nn.Module) -> None:
-    """Give a parametrized module a class that no other module has.
-
-    ``copy.deepcopy`` lets the copy share the class that torch made for the original, and torch adds and removes the
-    weights' properties on that class: baking a copy would break the model it was copied from.
+    """Give a parametrized module a class that no other module has. ``copy.deepcopy`` lets the copy share the class that
+    torch made for the original, and torch adds and removes the weights' properties on that class: baking a copy would
+    break the model it was copied from.
     """
     if parametrize.is_parametrized(module):
         kind = type(module)

@@ -118,7 +118,6 @@ def _begins(arrays: Sequence[Any]) -> list[int]:
 
 def _same_pieces(mesh: Mesh, cut: Sequence[Mesh], source: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, int]:
     """For each edge of all parts the first that is the same one, and the number of pieces that only one part has.
-
     ``source`` is the edge of the whole that each is a piece of, -1 for those made since, ``start`` where it begins.
     """
     part, at = np.repeat(np.arange(len(cut)), [len(item.edges) for item in cut]), np.flatnonzero(source >= 0)
@@ -458,10 +457,9 @@ class Arrangement:
         return chord, start, stop
 
     def _successors(self, ends: np.ndarray, inner: int) -> np.ndarray:
-        """For each half-edge the next one around its cell: border pieces, then chord pieces forward, then backward.
-
-        The border pieces of each cell end as ``ends`` says, and there are so many inner pieces. At a border point the
-        walk round a cell turns into the chord that is leftmost; at a crossing it turns left.
+        """For each half-edge the next one around its cell: border pieces, then chord pieces forward, then backward. The
+        border pieces of each cell end as ``ends`` says, and there are so many inner pieces. At a border point the walk
+        round a cell turns into the chord that is leftmost; at a crossing it turns left.
         """
         border = int(ends[-1])
         forward, backward = border, border + inner

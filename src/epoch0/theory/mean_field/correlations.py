@@ -153,9 +153,8 @@ def mean_grid(rule: Activation, q: Array, cosine: Array, sine: Array) -> Array:
 
 
 def _by_hermite(rule: Activation, q: Array, cosine: Array) -> Array | None:
-    """:func:`mean_grid` of a smooth phi by its Hermite series (Mehler's formula); None where it does not converge.
-
-    E f(h1) f(h2) = sum over k of f_k(q1) f_k(q2) c^k, whose terms at c = 1 must add up to E f^2.
+    """:func:`mean_grid` of a smooth phi by its Hermite series (Mehler's formula); None where it does not converge. E
+    f(h1) f(h2) = sum over k of f_k(q1) f_k(q2) c^k, whose terms at c = 1 must add up to E f^2.
     """
     z = np.arange(-500, 501) * 0.025
     mass = np.exp(-0.5 * z**2)

@@ -78,9 +78,8 @@ class Pairs:
             layer += leapt or 1
 
     def _leap(self, start: int) -> int:
-        """Carry the pairs through as many layers as one small table holds; how many that is, 0 or at least 2.
-
-        What they do depends on a pair's angle and variances: walked on a small grid, from tangent kernels 0 and 1.
+        """Carry the pairs through as many layers as one small table holds; how many that is, 0 or at least 2. What they
+        do depends on a pair's angle and variances: walked on a small grid, from tangent kernels 0 and 1.
         """
         both = np.concatenate([self.first, self.second])
         low, high = float(both.min()), float(both.max())
@@ -262,7 +261,6 @@ class Pairs:
 
     def _directions(self, table: tables.SlopeTable, weights: list[Array]) -> list[Array] | None:
         """Where each input's function phi(sqrt(q) .) points, as the part across the mean direction; None if all agree.
-
         Inputs of different variance are not alike after a layer even where c = 1: half the squared distance between
         these directions is 1 - c. Shape (n, k): the few directions in which they differ.
         """

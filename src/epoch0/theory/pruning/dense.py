@@ -97,11 +97,10 @@ def _means(rule: Activation, q: float, c: float) -> tuple[float, ...]:
 
 
 def _focused(s: float, step: float) -> float:
-    """How concentrated the gradients' spectrum is one layer further back.
-
-    With X the second moment of the gradients, of trace 1, and A = sum_j phi'_j^2 w_j w_j' / n the layer, s goes from
-    tr X^2 to the expected tr (A X)^2 / (tr A X)^2, to first order in 1/n. That needs tr X^3, which is taken as that of
-    a spectrum which falls off geometrically, as the Lyapunov spectrum of such products does.
+    """How concentrated the gradients' spectrum is one layer further back. With X the second moment of the gradients, of
+    trace 1, and A = sum_j phi'_j^2 w_j w_j' / n the layer, s goes from tr X^2 to the expected tr (A X)^2 / (tr A X)^2,
+    to first order in 1/n. That needs tr X^3, which is taken as that of a spectrum which falls off geometrically, as the
+    Lyapunov spectrum of such products does.
     """
     return min(max(s + step * (1 + s + 6 * s**2 - 32 * s**2 / (3 + s**2)), 0.0), 1.0)
 
@@ -176,9 +175,8 @@ def _squares(rule: Activation, q: float) -> tuple[Array, Array]:
 
 
 def _curves(rule: Activation, q: float) -> tuple[Array, Array]:
-    """By how much E phi^2 and log E phi'^2 change when q changes by x: parabolas through three points, 0 at x = 0.
-
-    Two orders are needed: q varies by sqrt(2 / n) in every layer, and the mean of what that does to chi adds up.
+    """By how much E phi^2 and log E phi'^2 change when q changes by x: parabolas through three points, 0 at x = 0. Two
+    orders are needed: q varies by sqrt(2 / n) in every layer, and the mean of what that does to chi adds up.
     """
     if q <= 0:
         return np.zeros(3), np.zeros(3)
