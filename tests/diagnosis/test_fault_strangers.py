@@ -768,3 +768,100 @@ def test_a_penalty_of_the_weights_in_the_loss_is_found_and_left_out_on_a_copy(fa
         told = looked.faults[0]
         assert told.where == "loss" and "times as hard" in told.message and told.evidence == "mended on a copy"
         assert told.fix.startswith("Leave the penalty of the weights out.")
+
+
+@pytest.mark.parametrize("eps", [1.0, 1e-8])
+def test_an_epsilon_far_above_the_gradients_is_the_optimizers(eps: float) -> None:
+    model = mlp()
+    given = {"data": DataLoader(TensorDataset(X, Y), 32, shuffle=True), "loss": F.cross_entropy, "seconds": 0}
+    looked = find_faults(
+        model, X[:100], Y[:100], optimizer=torch.optim.Adam(model.parameters(), 1e-3, eps=eps), **given
+    )
+    assert ("optimizer" in kinds(looked)) == (eps == 1.0), str(looked)
+    if eps == 1.0:
+        told = next(fault for fault in looked.faults if fault.kind == "optimizer")
+        assert "epsilon of 1 alone" in told.message and told.fix == "Leave it at 1e-8."
+
+
+@pytest.mark.parametrize("eps", [1e5, 1e-5])
+def test_an_epsilon_of_a_norm_that_hides_the_variance(eps: float) -> None:
+    model = nn.Sequential(nn.Linear(64, 64), nn.BatchNorm1d(64, eps), nn.ReLU(), nn.Linear(64, 10))
+    looked = found(model, X, Y)
+    assert kinds(looked)[:1] == ["normalization"] * (eps > 1), str(looked)
+    assert eps < 1 or (looked.faults[0].where == "1" and "100000" in looked.faults[0].message)
+
+
+class Bigrams(nn.Module):
+    """Each word is foretold from it and the one before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.out = nn.Embedding(12, 16), nn.Linear(32, 12)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        seen = self.embedding(tokens)
+        before = torch.cat([torch.zeros_like(seen[:, :1]), seen[:, :-1]], 1)
+        out: Tensor = self.out(torch.cat([seen, before], 2)).transpose(1, 2)
+        return out
+
+
+@pytest.mark.parametrize("places", [1, 2])
+def test_targets_that_are_moved_on_twice(places: int) -> None:
+    draw = torch.Generator().manual_seed(0)
+    start = torch.randint(12, (300, 2), generator=draw)
+    text = (start[:, :1] + start[:, 1:] * torch.arange(14)) % 12
+    looked = found(Bigrams(), text[:, :10], text[:, places : 10 + places])
+    assert kinds(looked) == ["labels"] * (places > 1), str(looked)
+    assert places == 1 or looked.faults[0].message == "Targets are the tokens 2 places on."
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_a_score_of_maps_is_not_minimized(sign: float) -> None:
+    draw = torch.Generator().manual_seed(0)
+    y = (F.avg_pool2d(torch.randn(120, 1, 20, 20, generator=draw), 5, 1) > 0).float()
+    x = y + 0.1 * torch.randn(y.shape, generator=draw)
+
+    def dice(output: Tensor, target: Tensor) -> Tensor:
+        share = output.sigmoid()
+        apart = (1, 2, 3)
+        return sign * ((2 * (share * target).sum(apart) + 1) / (share.sum(apart) + target.sum(apart) + 1)).mean()
+
+    model = nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 1, 3, padding=1))
+    looked = found(model, x, y, dice)
+    assert kinds(looked) == ["loss"] * (sign > 0), str(looked)
+    assert sign < 0 or looked.faults[0].message.startswith("Right answers have a loss of")
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_loss_that_stays_above_that_of_one_answer_is_not_enough(bias: bool) -> None:
+    """Targets of 20 to 30 from centred inputs: without a bias at the end hardly more than their sign is learned."""
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randn(400, 6, generator=draw)
+    y = 25 + x[:, :1] + 2 * x[:, 1:2].sin()
+    model = nn.Sequential(nn.Linear(6, 32, bias=bias), nn.Tanh(), nn.Linear(32, 1, bias=bias))
+    looked = found(model, x, y, F.mse_loss, 1e-2, seconds=60)
+    assert looked.mending is not None and looked.mending.own.above == (not bias)
+    assert kinds(looked)[:1] == ["target scale"] * (not bias), str(looked)
+    assert bias or looked.faults[0].evidence == "mended on a copy"
+
+
+@pytest.mark.parametrize("pushed", [True, False])
+def test_outputs_that_become_alike_where_nobody_says_what_is_right(pushed: bool) -> None:
+    """Codes of noisy copies are pulled together; nothing keeps those of other digits apart, or their variance does."""
+
+    def loss(codes: Tensor, target: Tensor) -> Tensor:
+        one, other = codes.chunk(2, 1)
+        return F.mse_loss(one, other) + ((1 - one.std(0)).relu().mean() if pushed else 0.0)
+
+    class Twins(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.codes = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 8))
+
+        def forward(self, x: Tensor) -> Tensor:
+            noisy = (x + 0.3 * torch.randn_like(x) for _ in range(2)) if self.training else (x, x.flip(1))
+            return torch.cat([self.codes(one) for one in noisy], 1)
+
+    looked = found(Twins(), X, Y, loss, 3e-3, seconds=60)
+    assert kinds(looked) == ["loss"] * (not pushed), str(looked)
+    assert pushed or "Trained, the outputs of different examples differ" in looked.faults[0].message

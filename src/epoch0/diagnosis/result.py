@@ -213,10 +213,9 @@ class Checkup(_Tables):
 
     @property
     def outcome(self) -> str:
-        """The verdict in a word.
-
-        'trains', 'needs adam', 'needs sgd', or why it does not train: 'overflow', 'no gradient', 'size', 'collapsed',
-        'vanishing', 'exploding', 'rough', 'saturated', 'blind' or 'slow'; 'fault' for a program that does not learn.
+        """The verdict in a word. 'trains', 'needs adam', 'needs sgd', or why it does not train: 'overflow', 'no
+        gradient', 'size', 'collapsed', 'vanishing', 'exploding', 'rough', 'saturated', 'blind' or 'slow'; 'fault' for a
+        program that does not learn.
         """
         return outcome(self.recipes)
 
@@ -249,9 +248,8 @@ class Checkup(_Tables):
         return f"<Checkup of {self.model}: {self.verdict}>"
 
     def print(self, width: Size | None = None, *, depth: Whole | None = None) -> None:
-        """Show the checkup in the terminal; ``width``: columns to use instead of the terminal's.
-
-        A ``depth`` of 0 shows blocks only, 1 their parts too; by default parts where the whole has at most 40 rows.
+        """Show the checkup in the terminal; ``width``: columns to use instead of the terminal's. A ``depth`` of 0 shows
+        blocks only, 1 their parts too; by default parts where the whole has at most 40 rows.
         """
         console = Console(width=width, highlight=False)
         console.print(terminal(self.to_dict(), console.width, depth))

@@ -206,10 +206,9 @@ class _Probe:
 
 
 def steps(call: Call, seed: int = 0, quick: bool | None = None) -> dict[Optimizer, StepEffect]:
-    """What one step of Adam and one of SGD do to the outputs; the model is given back unchanged to the bit.
-
-    The seed says which half of the examples is held back, and is that of dropout; ``quick`` takes derivatives from
-    differences and looks once where that may do. An InputError if no weight can be trained.
+    """What one step of Adam and one of SGD do to the outputs; the model is given back unchanged to the bit. The seed
+    says which half of the examples is held back, and is that of dropout; ``quick`` takes derivatives from differences
+    and looks once where that may do. An InputError if no weight can be trained.
     """
     model = call.model
     weights = {name: p for name, p in model.named_parameters() if p.requires_grad and p.is_floating_point()}

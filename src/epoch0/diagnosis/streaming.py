@@ -50,10 +50,9 @@ class _Arrived(BaseException):
 
 
 def stack(model: nn.Module) -> tuple[list[list[str]], list[str], list[str]]:
-    """The blocks of an ``nn.Sequential`` or of a model with one list of blocks; else an InputError says why not.
-
-    Paths of the modules of each block, the first of which takes its input; of those with weights that run before the
-    blocks, such as embeddings; and of those that run after them: a norm, a head.
+    """The blocks of an ``nn.Sequential`` or of a model with one list of blocks; else an InputError says why not. Paths
+    of the modules of each block, the first of which takes its input; of those with weights that run before the blocks,
+    such as embeddings; and of those that run after them: a norm, a head.
     """
     modules = dict(model.named_modules(remove_duplicate=False))
     if type(model) is nn.Sequential:
@@ -92,11 +91,10 @@ def _flat(module: nn.Module, path: str) -> list[tuple[str, nn.Module]]:
 
 
 class Weights:
-    """The weights of a model, loaded for a few modules at a time: those it has, or where it has none fresh ones.
-
-    Fresh ones come from ``_init_weights`` of a model of transformers, else from ``reset_parameters``, in a stream
-    of the seed and the module's path, so that a block has the same weights whenever it is made. A folder of
-    safetensors, which are mapped and not read, may hold those of a model that has none.
+    """The weights of a model, loaded for a few modules at a time: those it has, or where it has none fresh ones. Fresh
+    ones come from ``_init_weights`` of a model of transformers, else from ``reset_parameters``, in a stream of the seed
+    and the module's path, so that a block has the same weights whenever it is made. A folder of safetensors, which are
+    mapped and not read, may hold those of a model that has none.
     """
 
     def __init__(self, model: nn.Module, seed: int, folder: Path | None = None) -> None:
@@ -348,11 +346,10 @@ def stream(
     weights: Path | None,
     notes: list[str],
 ) -> Piece:
-    """Measure the layers of a model block by block, forward and back.
-
-    Of a model on the meta device what is known is kept in the user's cache folder twice a minute until the end; killed
-    and called again, it goes on at the block where it was, which the notes say; another run writes over it. ``targets``
-    makes them up from the outputs where there are none; ``weights`` is a folder of safetensors, or one file.
+    """Measure the layers of a model block by block, forward and back. Of a model on the meta device what is known is
+    kept in the user's cache folder twice a minute until the end; killed and called again, it goes on at the block where
+    it was, which the notes say; another run writes over it. ``targets`` makes them up from the outputs where there are
+    none; ``weights`` is a folder of safetensors, or one file.
     """
     run = _Run(call, directions, seed, batch_norm, targets, weights)
     count, names, pieces = run.count, [group[0] for group in run.blocks], list[Piece]()

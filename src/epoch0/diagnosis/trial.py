@@ -106,7 +106,6 @@ def trial(
     settled: bool = True,
 ) -> TrialResult:
     """Train copies of the model for a few steps with each rate of each optimizer; the model itself is not touched.
-
     ``batches``, pairs (inputs, targets) such as a DataLoader, are trained on instead and begun again when they end; the
     call's batch is then held out whole. ``settled`` ends the trainings of an optimizer halfway where its largest rate
     settles the matter there. An InputError if the model cannot be copied.
@@ -269,9 +268,8 @@ def _pairs_ordered(call: Call, raw: Any, seed: int) -> float | None:
 
 
 def constant_loss(call: Call) -> float | None:
-    """The loss of the best answer that is the same for all examples and, for classes, at all of their places.
-
-    None where it cannot be found, and where all targets are the same, for which such an answer is right.
+    """The loss of the best answer that is the same for all examples and, for classes, at all of their places. None
+    where it cannot be found, and where all targets are the same, for which such an answer is right.
     """
     targets, own = call.targets, None
     if targets is None and call.labels is not None:

@@ -57,10 +57,9 @@ class PhaseEstimate(NamedTuple):
 
 
 def estimate_phase(gains: Sequence[float], errors: Sequence[float]) -> PhaseEstimate:
-    """The phase from the local gains of the layers that have a nonlinearity.
-
-    The interval is plus and minus 1.96 standard errors of the mean log gain. The spread over the layers holds both
-    their differences and the noise of measuring them; the interval is never narrower than the noise alone.
+    """The phase from the local gains of the layers that have a nonlinearity. The interval is plus and minus 1.96
+    standard errors of the mean log gain. The spread over the layers holds both their differences and the noise of
+    measuring them; the interval is never narrower than the noise alone.
     """
     if not (pairs := [(g, e) for g, e in zip(gains, errors, strict=True) if g > 0 and math.isfinite(g)]):
         return PhaseEstimate()
@@ -182,9 +181,8 @@ def step_numbers(step: StepEffect, signs: Signs, adam: StepEffect) -> dict[str, 
 
 
 def trial_numbers(trained: Sequence[Run], optimizer: Optimizer) -> dict[str, float]:
-    """Features of the trainings with one optimizer: the best of its rates in each respect.
-
-    For SGD they include whether Adam learned to distinguish the examples, as SGD is slower at it.
+    """Features of the trainings with one optimizer: the best of its rates in each respect. For SGD they include whether
+    Adam learned to distinguish the examples, as SGD is slower at it.
     """
     runs, adam = ([run for run in trained if run.optimizer == kind] for kind in (optimizer, "adam"))
 
@@ -201,10 +199,9 @@ def trial_numbers(trained: Sequence[Run], optimizer: Optimizer) -> dict[str, flo
 
 
 def probability(optimizer: Optimizer, numbers: Mapping[str, float], level: str) -> float:
-    """The chance that a network trains, from :func:`step_numbers` and :func:`trial_numbers`.
-
-    The level says which weights to use: ``"step 0"``, ``"step 0 quick"`` (as of large models), ``"trial 60"``, each
-        also with ``" alone"`` (nothing held out).
+    """The chance that a network trains, from :func:`step_numbers` and :func:`trial_numbers`. The level says which
+    weights to use: ``"step 0"``, ``"step 0 quick"`` (as of large models), ``"trial 60"``, each also with ``" alone"``
+    (nothing held out).
     """
     weights = FITTED[optimizer][level]
     score = weights["intercept"] + sum(w * numbers[name] for name, w in weights.items() if name != "intercept")
@@ -280,11 +277,10 @@ def fooled(recipe: Recipe) -> Recipe:
 
 
 def suggested_rate(step: StepEffect, runs: Sequence[Run]) -> float:
-    """The rate to begin with: the best of the trial, or the usual one less what the first step does not stand.
-
-    Not below the least that is usual: the seven networks of the fit that train though their first step stands less
-    train there. Large models get no more than the usual rate: at three times that a stock ViT-B/16 and a small GPT-2,
-    whose first step stands it, lag far behind.
+    """The rate to begin with: the best of the trial, or the usual one less what the first step does not stand. Not
+    below the least that is usual: the seven networks of the fit that train though their first step stands less train
+    there. Large models get no more than the usual rate: at three times that a stock ViT-B/16 and a small GPT-2, whose
+    first step stands it, lag far behind.
     """
     if runs:
         return best_run(runs).rate

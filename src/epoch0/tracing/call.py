@@ -135,7 +135,6 @@ class Call:
 
     def examples_first(self) -> "Call":
         """The same call with the examples first, where the model takes (length, examples, ...), and so do its targets.
-
         That it does is seen by what changes with what: places along the length change others, examples do not. All of
         its recurrent layers and attention say ``batch_first=False``. Of one example, a graph, they are the places.
         """
@@ -166,9 +165,8 @@ class Call:
         return Call(self.model, batch, targets, len(batch), many, notes, criterion, _with_examples_first(results=True))
 
     def divided(self, mixed: bool = False) -> "Call":
-        """The same call, no longer to be split where the model or its loss takes all of the examples and not half.
-
-        Only tried where these are mixed, a matrix beside them has a column for each, or their targets are places.
+        """The same call, no longer to be split where the model or its loss takes all of the examples and not half. Only
+        tried where these are mixed, a matrix beside them has a column for each, or their targets are places.
         """
         place = isinstance(t := self.targets, Tensor) and not t.is_floating_point() and len(t.unique()) == self.examples
         held = [t for module in self.model.modules() for t in vars(module).values() if isinstance(t, Tensor)]
@@ -232,10 +230,9 @@ class Call:
         return StepResult(result, heard[-1][1]) if alone else result
 
     def output(self, raw: Any) -> Tensor:
-        """THE output among what the model returned.
-
-        It is the tensor itself; ``.logits``, ``.last_hidden_state`` or ``.sample``; else the first floating point
-        tensor of a tuple, mapping or dataclass that has a gradient and is not a single number; else the first one.
+        """THE output among what the model returned. It is the tensor itself; ``.logits``, ``.last_hidden_state`` or
+        ``.sample``; else the first floating point tensor of a tuple, mapping or dataclass that has a gradient and is
+        not a single number; else the first one.
         """
         value = raw.outputs if isinstance(raw, StepResult) else raw
         for name in OUTPUTS:
@@ -249,10 +246,9 @@ class Call:
 
     @property
     def has_loss(self) -> bool:
-        """Whether there is a loss: targets were given, or the model has its own.
-
-        One that was given, if it does without. Its own is that of ``training_step``, or the ``.loss`` or first number
-        that it returns; whether it does is seen in a run, which is made now if there was none.
+        """Whether there is a loss: targets were given, or the model has its own. One that was given, if it does
+        without. Its own is that of ``training_step``, or the ``.loss`` or first number that it returns; whether it does
+        is seen in a run, which is made now if there was none.
         """
         if self.targets is not None or self.criterion is not None or self._stepped:
             return True
@@ -269,11 +265,10 @@ class Call:
             yield
 
     def loss(self, raw: Any, targets: Any = _OWN) -> Tensor:
-        """The loss of what the model returned: one finite number with a gradient.
-
-        A loss that was given gets what the model returned, and THE output if it cannot take that (``F.cross_entropy``
-        of a model that returns a dataclass). Without one: cross-entropy of THE output for integer targets, mean squared
-        error for floats; without targets, the model's own. Auxiliary outputs count only in a loss that was given.
+        """The loss of what the model returned: one finite number with a gradient. A loss that was given gets what the
+        model returned, and THE output if it cannot take that (``F.cross_entropy`` of a model that returns a dataclass).
+        Without one: cross-entropy of THE output for integer targets, mean squared error for floats; without targets,
+        the model's own. Auxiliary outputs count only in a loss that was given.
         """
         targets = self.targets if targets is _OWN else targets
         if self.criterion is not None:
@@ -308,9 +303,8 @@ class Call:
         return (1, self.batch[1]) if pair else None
 
     def own_loss(self) -> Callable[[Tensor], Tensor] | None:
-        """The model's own loss with another tensor in place of THE output, which one of its modules has to return.
-
-        None where none does, or more than once. The model runs anew for each; nothing is guarded.
+        """The model's own loss with another tensor in place of THE output, which one of its modules has to return. None
+        where none does, or more than once. The model runs anew for each; nothing is guarded.
         """
         with _collected(self.model.modules()) as heard:
             output = self.output(self.raw())
@@ -407,9 +401,8 @@ def parts(batch: Any, model: nn.Module | None = None) -> list[tuple[str, Tensor]
 
 
 def starts(model: nn.Module, batch: Any) -> tuple[Tensor | None, list[Tensor], tuple[str, ...]]:
-    """Where signals start in a batch: its first floating point tensor of two or more dimensions that is no mask.
-
-    That tensor, or None if it is made from integers inside the model; those integers; remarks for the reader.
+    """Where signals start in a batch: its first floating point tensor of two or more dimensions that is no mask. That
+    tensor, or None if it is made from integers inside the model; those integers; remarks for the reader.
     """
     every = parts(batch, model)
     named = [(n, t) for n, t in every if not any(word in n for word in _BESIDE)] or every

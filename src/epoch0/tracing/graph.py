@@ -55,9 +55,8 @@ class FunctionCall:
 
     @cached_property
     def key(self) -> Hashable | None:
-        """The key of its function of one number: the torch function and its numbers.
-
-        None if a tensor of several numbers takes part, which makes the function another one in each place.
+        """The key of its function of one number: the torch function and its numbers. None if a tensor of several
+        numbers takes part, which makes the function another one in each place.
         """
         parts: list[Hashable] = [self.function]
         for value in (*self.args, *(part for item in sorted(self.kwargs.items()) for part in item)):

@@ -108,9 +108,8 @@ _KEEPING: list[None] = []  # one for each that keeps memory at the moment
 
 @contextmanager
 def keeping_memory() -> Iterator[None]:
-    """What is freed meanwhile stays with the C library: getting pages anew takes up to a fifth of the time.
-
-    What glibc does by itself afterwards is what it does once a program has freed blocks of 32 MiB.
+    """What is freed meanwhile stays with the C library: getting pages anew takes up to a fifth of the time. What glibc
+    does by itself afterwards is what it does once a program has freed blocks of 32 MiB.
     """
     set_option: Any = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     set_option = set_option or (lambda name, value: None)
@@ -235,9 +234,8 @@ def noise_sources() -> dict[tuple[str, int], torch.Generator]:
 
 @contextmanager
 def noise_kept(*own: torch.Generator) -> Iterator[None]:
-    """Restore torch's random streams, and ``own``, afterwards; where another thread may draw, it has torch's.
-
-    Daemon threads (progress bars, notebooks) are taken to draw nothing, as that makes small networks faster.
+    """Restore torch's random streams, and ``own``, afterwards; where another thread may draw, it has torch's. Daemon
+    threads (progress bars, notebooks) are taken to draw nothing, as that makes small networks faster.
     """
     others = any(not t.daemon for t in threading.enumerate() if t is not threading.current_thread())
     begun = _OwnNoise() if others and getattr(_HERE, "own", None) is None else None

@@ -61,9 +61,8 @@ def needed(tape: Tape) -> list[Op]:
 
 
 def segments(tape: Tape) -> list[tuple[int, int, list[Op]]]:
-    """The model cut at every tensor that all paths go through: start node, end node and events of each piece.
-
-    Right after such an event exactly one tensor that the output depends on is still to be used.
+    """The model cut at every tensor that all paths go through: start node, end node and events of each piece. Right
+    after such an event exactly one tensor that the output depends on is still to be used.
     """
     events = needed(tape)
     last_use = {node: place for place, event in enumerate(events) for node in event.inputs if tape.nodes[node].depends}

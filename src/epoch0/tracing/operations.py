@@ -188,9 +188,8 @@ _DUNDER = re.compile(r"__(?:[ri](?=add|sub|mul|matmul|truediv|div|pow|floordiv))
 
 
 class Calls(TorchFunctionMode):
-    """While it is on, every torch function goes through :meth:`call`: the one place where torch's protocol is met.
-
-    By itself it makes the call as it is measured, with these statistics of batch norm.
+    """While it is on, every torch function goes through :meth:`call`: the one place where torch's protocol is met. By
+    itself it makes the call as it is measured, with these statistics of batch norm.
     """
 
     def __init__(self, batch_norm: str = "eval") -> None:

@@ -93,7 +93,6 @@ class Tape:
 
     def run(self, x: Tensor, change: Mapping[int, Change] | None = None) -> Tensor:
         """Run the same computation again, looking at or replacing chosen tensors on the way, to the output tensor.
-
         Works inside ``torch.func`` transforms and with dual tensors. An error if the operations differ.
         """
         return self.outputs(x, change)[1]
@@ -123,9 +122,8 @@ class Tape:
         return [seen[node] for node in nodes]
 
     def tangents(self, nodes: Sequence[int], x: Tensor, dx: Tensor) -> list[Tensor]:
-        """The derivative of each node's tensor along dx, zero where none reaches it.
-
-        Statistics of the batch must be held if points meet in them.
+        """The derivative of each node's tensor along dx, zero where none reaches it. Statistics of the batch must be
+        held if points meet in them.
         """
         with torch.inference_mode(False), torch.no_grad(), forward_ad.dual_level():
             with torch.autocast(x.device.type, enabled=False):

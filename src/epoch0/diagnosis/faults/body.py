@@ -267,7 +267,6 @@ class _Reading:
 
 def as_handed(call: Call, data: Any, optimizer: torch.optim.Optimizer, step: OwnStep) -> tuple[Call, Any, OwnStep, str]:
     """The call, the data and the loop body with inputs and targets as the body hands them on, and its way of outputs.
-
     All stays where the loss can do without the body; where that cannot be followed, or makes its own targets, the last
     result says so.
     """

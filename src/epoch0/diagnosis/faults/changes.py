@@ -136,7 +136,7 @@ def _rate_by_size(program: UserProgram, seen: Evidence) -> str:
 
 
 def _adam(program: UserProgram, seen: Evidence, rate: float) -> str:
-    if isinstance(program.optimizer, ADAM):
+    if isinstance(program.optimizer, ADAM) and program.optimizer.defaults["eps"] < 1e-4:
         return ""
     program.optimizer = torch.optim.Adam([p for g in program.optimizer.param_groups for p in g["params"]], rate)
     return f"Use Adam at a rate of {rate:g}."

@@ -500,9 +500,8 @@ def gradients(loss: Tensor, model: nn.Module) -> dict[str, Tensor | None]:
 
 
 def stepped(optimizer: Any, loss: Callable[[], Tensor], seen: Callable[[], None] = lambda: None) -> Tensor:
-    """The loss of one step of the usual loop; ``seen`` is called once its gradients are there.
-
-    An optimizer such as LBFGS asks for them itself, as often as it likes.
+    """The loss of one step of the usual loop; ``seen`` is called once its gradients are there. An optimizer such as
+    LBFGS asks for them itself, as often as it likes.
     """
 
     def backward() -> Tensor:

@@ -13,7 +13,6 @@ from epoch0.diagnosis.faults.reach import SOFTMAXES, Reach, made
 from epoch0.tracing.guard import unchanged
 
 UNCUT = "Take out .data, .detach(), .item(), new tensors, numpy and no_grad between inputs and loss."
-
 CUT = "Look for a rounding, argmax, .detach() or a dead activation behind it."
 EXPLODES = 1e3  # by so much an exponential makes numbers larger; a ReLU by nothing, a square by their size
 STEPS = ("Sign", "Round", "Floor", "Ceil", "Trunc")  # functions that have no slope
@@ -180,7 +179,7 @@ def one_linear_map(seen: Evidence) -> Iterator[Fault]:
     if affine(seen.call, seen.model, layers[-1][0]):
         message = f"Nothing lies between the {len(layers)} layers, so together they are a single linear map."
         fix = "Put a nonlinearity such as ReLU between them."
-        yield Fault("hidden activation", "model", message, fix, certainty=0.9 if len(layers) > 2 else 0.6)
+        yield Fault("hidden activation", "model", message, fix, certainty=0.9 if len(layers) > 2 else 0.75)
 
 
 def reads_padding(seen: Evidence, quiet: tuple[Tensor, Tensor]) -> Iterator[Fault]:
@@ -239,6 +238,7 @@ def examples_mix(seen: Evidence) -> Iterator[Fault]:
         message = f"Other examples' inputs change an example's outputs by up to {seen.mixed:.2g} of their size."
         fix = "Look for batch_first, a view instead of a transpose, or a softmax or norm over the batch."
         yield Fault("shapes", "outputs", message, fix, certainty=0.93)
+        yield Fault("architecture", "outputs", message, fix, certainty=0.86)
 
 
 def others_targets(seen: Evidence, quiet: tuple[Tensor, Tensor]) -> Iterator[Fault]:
@@ -314,6 +314,7 @@ def inputs_ignored(seen: Evidence, after: After, quiet: tuple[Tensor, Tensor]) -
         yield Fault("initialization", "model", message, "Draw the weights that are all zero.", certainty=0.975)
     if tokens and seen.first.open:  # nothing is shut, and yet the words do not matter
         fix = "Look for a mask that hides more than padding, weights that are all zero, what is not passed on."
+        yield Fault("data", "inputs", message, fix, certainty=0.6)
     yield Fault("architecture", "outputs", message, fix, certainty=0.97 if tokens and seen.first.open else 0.35)
 
 
@@ -366,7 +367,11 @@ def future_seen(seen: Evidence) -> Iterator[Fault]:
         return
     if tokens.dim() != 2 or targets.shape != tokens.shape or (length := tokens.shape[1]) < 4:
         return
-    if float((targets[:, :-1] == tokens[:, 1:]).double().mean()) < 0.9:
+    moved = [k for k in (1, 2, 3) if float((targets[:, :-k] == tokens[:, k:]).double().mean()) >= 0.9]
+    if moved and moved[0] > 1:
+        fix = "Move them on once: look for a shift in the data and another one in the model or the loss."
+        yield Fault("labels", "targets", f"Targets are the tokens {moved[0]} places on.", fix, certainty=0.9)
+    if 1 not in moved:
         return
     half = length // 2
     before, later = tokens[:, :half], tokens[:, half:]

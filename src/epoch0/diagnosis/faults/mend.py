@@ -21,13 +21,14 @@ RISING, SLOW = 0.05, 0.45  # what a slow program knows after many epochs, and ga
 TRIES = 12  # changes for which the seconds should suffice
 SURE = 0.85  # once a fault seen before training with this certainty is repaired, no other changes are tried
 UNSTEADY, FALLEN = 1.5, 0.6  # times the first loss: one as large on its way may rise again; as the first, once fallen
+COLLAPSED = 0.1  # share of the outputs' differences that training may leave, where nobody says what is right
 SCHEDULED = 0.01  # a schedule that leaves less of the rate than this within the steps of a trial is too fast
 
 # An activation or a scale suspected with this certainty stands against a program that learns, if its copy without it
 # knows as much in half the steps, and so much more than the program then.
 SOONER = (0.75, 0.2)
 UNREFUTED = ("labels", "loss", "data", "output activation")  # by a loss that falls where it reads no targets
-SLOWING = ("output activation", "hidden activation", "data", "input scale", "initialization")
+SLOWING = ("output activation", "hidden activation", "data", "input scale", "initialization", "optimizer")
 SLOWED = ("rate*10", "thawed", "rate/10", "turned")  # tried of what learns slowly; two are faults where they help much
 AS_SAID = ("learning rate", "initialization", "input scale", "target scale")  # the change tried is the advice itself
 KEPT = ("update", "loss", "optimizer")  # kinds whose fix says more than what was tried
@@ -95,6 +96,8 @@ class Mending:
         sooner = _slow(own) and any(item.mends and _sooner(own, item.trained) for item in self.tried)
         sooner |= own.by_heart and any(item.mends for item in self.tried)  # what holds for others could be learned
         smaller = max((i.trained.known for i in self.tried if i.changes[0].name in SLOWED[2:]), default=0.0)
+        little = own.above and own.known < CLEARLY
+        sooner |= little and any(i.mends and i.trained.known >= own.known + CLEARLY for i in self.tried)
         sooner |= own.slowly and smaller >= own.known + CLEARLY
         return own.right >= ENOUGH or ((own.learns or (slow and heard)) and not sooner)
 
@@ -136,7 +139,7 @@ def mend(seen: Evidence, suspects: Sequence[Fault], seconds: float, tell: Tell) 
         sound, slow = Mending(own).sound and not own.idle, (_slow(own) and own.right < ENOUGH) or own.by_heart
         short = (own.steps < STEPS or cut) and math.isfinite(own.known) and not (sound or suspects)  # for want of time
         if sound and not (suspects := _standing(own, suspects)) and not slow:
-            others = [change for change in CHANGES if change.name in SLOWED and own.slowly]
+            others = [change for change in CHANGES if own.slowly and (own.above or change.name in SLOWED)]
             longer = [_try(program, seen, (change,), own, own.steps, 2 * seconds / TRIES) for change in others]
             return Mending(own, tuple(done for done in longer if done is not None))
         if program.untold and not sound and not math.isnan(own.known):
@@ -177,10 +180,14 @@ def _own(program: UserProgram, suspects: Sequence[Fault], seconds: float, seen: 
     at_once = program.size >= count - program.held  # who steps over all examples at once has thousands of epochs
     if (at_once and count - program.held >= FEW) or (seen.data is None and count >= FEW):
         number = MOST
-    enough = own.known >= CLEARLY or not suspects if own.learns else bool(suspects)
+    plain = (
+        seen.reach.constant if seen.reach is not None and not seen.reach.sums and seen.reach.constant > 0 else math.inf
+    )
+    enough = (own.known >= CLEARLY or not suspects) and copied.now <= plain if own.learns else bool(suspects)
     if not (enough or math.isnan(own.known) or number <= own.steps):
         own = own.then(copied.train(number - own.steps, seconds / 4, seed=1))
         own = replace(own, early=own.early or (number < epochs and not at_once))
+    own = replace(own, above=copied.now > plain)
     doubts = any(f.kind in ("learning rate", "optimizer", "loss") for f in suspects)
     doubts |= any(float(group.get("momentum") or 0) > 0.95 for group in program.optimizer.param_groups)
     doubts |= max(own.losses) > (1 if min(own.losses) < FALLEN * own.losses[0] else UNSTEADY) * own.losses[0] > 0
@@ -268,7 +275,7 @@ def _try(
     except Exception:  # what cannot be made or trained is no cure
         return None
     chance = trained.curve[0][1]  # what is known before a step was not learned
-    better = not max(own.known, chance) + BETTER > trained.known  # also where the program as it is knows no number
+    better = not max(own.known, chance) + BETTER > trained.known and (trained.held or 0) > -KNOWS  # or it is no number
     if own.by_heart:  # of the examples that were held out
         better = (trained.held or 0) >= max(CLEARLY, (own.held or 0) + SOONER[1])
     return Tried(changes, fixes, trained, trained.learns and better)
@@ -314,6 +321,10 @@ def ranked(suspects: Sequence[Fault], done: Mending | None) -> tuple[Fault, ...]
     if own.known <= -KNOWS and own.known < own.curve[0][1] - KNOWS / 2 and not own.learns:
         message = f"Trained, the loss is {-own.known:.0%} higher with the right targets than with others'."
         found.append(Fault("loss", "loss", message, "Look at the sign of the loss.", "trial", 0.7))
+    if own.alike < COLLAPSED:
+        message = f"Trained, the outputs of different examples differ {own.alike:.1%} as much as before."
+        fix = "Look at the terms of the loss, one against the other: one of them is lowest where all outputs are alike."
+        found.append(Fault("loss", "loss", message, fix, "trial", 0.7))
     if own.batched >= CLEARLY:
         message = f"With the statistics of a batch the outputs know {own.batched:.0%}, without {max(own.known, 0):.0%}."
         fix = "Use each batch norm in one place, with the usual momentum and batches of more examples."

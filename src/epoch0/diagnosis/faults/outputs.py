@@ -187,7 +187,9 @@ def right_answers_cost_more(reach: Reach) -> Iterator[Fault]:
     if not reach.values or reach.last.name == "LogSoftmax" or float(exact.std()) == 0:
         return
     if not reach.last.name and bool(((exact == 0) | (exact == 1)).all()):
-        return  # a distance, say, that is 0 where the target is 1
+        if exact.dim() < 3:
+            return  # a distance, say, that is 0 where the target is 1
+        exact = 20 * exact - 10  # logits of a map
     good, bad = float(reach.score(exact)), float(reach.score(exact.roll(1, 0)))
     # logits and probabilities are no targets, but go the same way
     if math.isfinite(good) and math.isfinite(bad) and good > bad + 1e-6 * abs(bad) and reach.now < good:

@@ -49,10 +49,12 @@ class Trained:
     rate: float = 1.0  # the learning rate at the end over that at the start
     bar: float = KNOWS  # the share from which its outputs know the targets
     others: int = 0  # how many examples were held out
+    above: bool = False  # whether its loss is above that of the best answer that is the same for all
     by_heart: bool = False  # whether it knows those in training alone, however long it goes on
     untold: bool = False  # whether what is known is by how much the loss has fallen
     idle: str = ""  # why the fall of a loss says nothing
     early: bool = False  # whether it may well be slow: Adam trains it at its usual rate, or few epochs were seen
+    alike: float = 1.0  # where nobody says what is right: how far the outputs of examples differ, as a share of before
     right: float = 0.0  # of what rewards train: the share whose largest output is right, above that of one answer
     batched: float = math.nan  # the share with the statistics of batches, where that with running ones is small
 
@@ -112,6 +114,9 @@ class UserProgram:
     idle: str = ""  # why the fall of the loss says nothing
     read: int = READ  # examples that a look reads, fewer where these take long
     begun: float = math.nan  # the loss before training, with the targets of others if these are told
+    now: float = math.nan  # the loss at the last look
+    varied: float = math.nan  # how far the outputs of examples differ before training, where nobody says what is right
+    alike: float = 1.0  # the same at the last look, relative to that
 
     @classmethod
     def of(cls, seen: Evidence) -> "UserProgram | None":
@@ -210,7 +215,8 @@ class UserProgram:
         done = Trained(tuple(curve), tuple(losses), held, spent, left, bar, self.held, batched=batched)
         usual = isinstance(self.optimizer, ADAM) and rate >= USUAL
         right = self._right() if curve[-1][1] <= -KNOWS else 0.0  # where its sign may be that of a reward
-        return dataclasses.replace(done, untold=self.untold, idle=self.idle, early=usual, right=right)
+        told: dict[str, Any] = {"untold": self.untold, "idle": self.idle, "alike": self.alike}
+        return dataclasses.replace(done, **told, early=usual, right=right)
 
     def _right(self) -> float:
         few = self.call.rows(slice(0, self.read)) if self.call.splits else self.call
@@ -233,9 +239,8 @@ class UserProgram:
         return self.loss(raw if isinstance(raw, Tensor) or self.whole else rows.output(raw), rows.targets)
 
     def known(self, seed: int = 0, of: slice | None = None, batches: bool = False) -> float:
-        """How far the loss with the right targets lies below that with others', relative to the latter.
-
-        Of the examples ``of``, in evaluation mode, or with the statistics of batches.
+        """How far the loss with the right targets lies below that with others', relative to the latter. Of the examples
+        ``of``, in evaluation mode, or with the statistics of batches.
         """
         few = self.call
         if few.splits:
@@ -250,7 +255,11 @@ class UserProgram:
             if not bool((output := few.output(raw := few.raw())).isfinite().all()):
                 return math.nan
             own, other, answered = float(self._loss(few, raw)), 0.0, None
+            self.now = own if of is None else self.now
             if self.untold:
+                apart = float(output.double().reshape(len(output), -1).std(0).norm()) if len(output) > 1 else math.nan
+                self.varied = apart if math.isnan(self.varied) else self.varied
+                self.alike = apart / self.varied if self.varied > 0 else 1.0
                 self.idle = ", to below 0, where shares say nothing" if own < 0 else ""
                 self.begun = own if math.isnan(self.begun) else self.begun
                 return (self.begun - own) / max(abs(self.begun), abs(own), 1e-12)

@@ -8,7 +8,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from epoch0.diagnosis.faults.evidence import CERTAIN, After, Evidence, Fault, Loop, rate_of
+from epoch0.diagnosis.faults.evidence import CERTAIN, NORMS, After, Evidence, Fault, Loop, rate_of
+from epoch0.diagnosis.faults.program import ADAM
 from epoch0.tracing.call import parts
 
 LARGE, SMALL = 0.12, 1e-4  # median sizes of a step relative to its weights beyond which a rate is too high or too low
@@ -50,7 +51,7 @@ def coverage(seen: Evidence) -> Iterator[Fault]:
     rates = [max(float(g["lr"]), float(g.get("initial_lr", 0))) for o in seen.optimizers for g in o.param_groups]
     if rates and max(rates) == 0:
         yield Fault("learning rate", "optimizer", "The learning rate is 0.", "Give a rate above 0.", certainty=CERTAIN)
-    if (momentum := max([g.get("momentum") or 0 for o in seen.optimizers for g in o.param_groups], default=0)) > 0.99:
+    if (momentum := max([g.get("momentum") or 0 for o in seen.optimizers for g in o.param_groups], default=0)) >= 0.99:
         text = f"With a momentum of {momentum:g} a step is nearly as long as the one before, or longer: 0.9 is usual."
         yield Fault("optimizer", "optimizer", text, "Set it to 0.9.", certainty=CERTAIN if momentum >= 1 else 0.7)
 
@@ -272,6 +273,15 @@ def settings(seen: Evidence) -> Iterator[Fault]:
     for name in [n for n, m in ran if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.momentum == 0.0][:1]:
         message = f"{name} has a momentum of 0: its running averages stay where they began, and evaluation uses them."
         yield Fault("normalization", name, message, "Use the default momentum of 0.1.", certainty=0.9)
+    for name, norm in [(n, m) for n, m in ran if isinstance(m, NORMS) and m.eps >= 1][:1]:
+        message = f"{name} divides by the root of the variance and {norm.eps:g}, its epsilon, which hides the variance."
+        yield Fault("normalization", name, message, "Use the default epsilon, 1e-5.", certainty=0.9)
+    slopes = [g.detach().flatten() for g in seen.first.gradients.values() if g is not None]
+    size = float(torch.cat(slopes).double().square().mean().sqrt()) if slopes else math.inf
+    usual = [g for o in seen.optimizers for g in o.param_groups if isinstance(o, (*ADAM, torch.optim.RMSprop))]
+    for eps in [group["eps"] for group in usual if group["eps"] > max(1e-4, 10 * size)][:1]:
+        message = f"Gradients are of size {size:.2g}, so steps are divided by the optimizer's epsilon of {eps:g} alone."
+        yield Fault("optimizer", "optimizer", message, "Leave it at 1e-8.", certainty=0.8)
     for name in [n for n, m in ran if isinstance(m, nn.BatchNorm1d) and seen.batch_size == 1][:1]:
         message = f"Batches hold one example, and {name} subtracts its mean."
         yield Fault("batch size", "data", message, "Take larger batches.", certainty=0.8)
