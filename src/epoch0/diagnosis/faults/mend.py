@@ -180,9 +180,8 @@ def _own(program: UserProgram, suspects: Sequence[Fault], seconds: float, seen: 
     at_once = program.size >= count - program.held  # who steps over all examples at once has thousands of epochs
     if (at_once and count - program.held >= FEW) or (seen.data is None and count >= FEW):
         number = MOST
-    plain = (
-        seen.reach.constant if seen.reach is not None and not seen.reach.sums and seen.reach.constant > 0 else math.inf
-    )
+    loss = seen.reach if program.step is None and not (seen.reach is None or seen.reach.sums) else None
+    plain = loss.constant if loss is not None and loss.constant > 0 else math.inf
     enough = (own.known >= CLEARLY or not suspects) and copied.now <= plain if own.learns else bool(suspects)
     if not (enough or math.isnan(own.known) or number <= own.steps):
         own = own.then(copied.train(number - own.steps, seconds / 4, seed=1))
