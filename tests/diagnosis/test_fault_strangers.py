@@ -865,3 +865,24 @@ def test_outputs_that_become_alike_where_nobody_says_what_is_right(pushed: bool)
     looked = found(Twins(), X, Y, loss, 3e-3, seconds=60)
     assert kinds(looked) == ["loss"] * (not pushed), str(looked)
     assert pushed or "Trained, the outputs of different examples differ" in looked.faults[0].message
+
+
+def test_a_loop_body_may_name_what_never_got_a_value() -> None:
+    """A scaler that is only made on a GPU: the body closes over a name without a value, and over a schedule."""
+    model = mlp()
+    optimizer, half = adam(model), False
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 100, 0.5)
+
+    def step(model: nn.Module, optimizer: torch.optim.Optimizer, loss: Any, x: Tensor, y: Tensor) -> float:
+        optimizer.zero_grad()
+        value = loss(model(x), y)
+        (scaler.scale(value) if half else value).backward()
+        optimizer.step()
+        schedule.step()
+        return float(value.detach())
+
+    if half:
+        scaler = torch.amp.GradScaler("cuda")
+    looked = find_faults(model, X[:100], Y[:100], loss=F.cross_entropy, optimizer=optimizer, data=(X, Y), step=step)
+    assert kinds(looked) == [] and looked.mending is not None and looked.mending.own.learns, str(looked)
+    assert schedule.last_epoch == 0 and optimizer.param_groups[0]["lr"] == 1e-3

@@ -331,11 +331,13 @@ def rebound(function: Any, memo: dict[int, Any]) -> Any:
             if id(value) in memo or not (isinstance(value, FunctionType) and (value is function or value.__closure__)):
                 return copy.deepcopy(value, memo)
             memo[id(value)] = value  # it may close over itself
-            code, known, held = value.__code__, value.__globals__, [c.cell_contents for c in value.__closure__ or ()]
+            code, known, cells = value.__code__, value.__globals__, value.__closure__ or ()
+            held = [None if cell == CellType() else cell.cell_contents for cell in cells]  # or a name without a value
             states = {n: own(known[n]) for n in code.co_names if n in known and hasattr(known[n], "state_dict")}
             new = [own(item) for item in held]
             if states or any(one is not two for one, two in zip(held, new, strict=True)):
-                made = FunctionType(code, known | states, value.__name__, value.__defaults__, tuple(map(CellType, new)))
+                own_cells = tuple(c if c == CellType() else CellType(item) for c, item in zip(cells, new, strict=True))
+                made = FunctionType(code, known | states, value.__name__, value.__defaults__, own_cells)
                 made.__kwdefaults__, memo[id(value)] = value.__kwdefaults__, made
                 return made
         return value
