@@ -886,3 +886,16 @@ def test_a_loop_body_may_name_what_never_got_a_value() -> None:
     looked = find_faults(model, X[:100], Y[:100], loss=F.cross_entropy, optimizer=optimizer, data=(X, Y), step=step)
     assert kinds(looked) == [] and looked.mending is not None and looked.mending.own.learns, str(looked)
     assert schedule.last_epoch == 0 and optimizer.param_groups[0]["lr"] == 1e-3
+
+
+@pytest.mark.parametrize("turned", [True, False])
+def test_a_table_read_column_by_column_is_learned_by_heart(turned: bool) -> None:
+    """Reshaped and not turned it loses its rows: what is learned of some examples holds for no others."""
+    draw = torch.Generator().manual_seed(5)
+    table = torch.randn(700, 8, generator=draw)
+    y = (table[:, :3].sum(1, keepdim=True) + table[:, 3:4] * table[:, 4:5]) / 2
+    x = table.T.contiguous().T if turned else table.T.contiguous().reshape(-1, 8)
+    model = nn.Sequential(nn.Linear(8, 48), nn.ReLU(), nn.Linear(48, 24), nn.ReLU(), nn.Linear(24, 1))
+    looked = found(model, x, y, F.mse_loss, 2e-3, seconds=60)
+    assert kinds(looked) == ([] if turned else ["labels", "data", "architecture"]), str(looked)
+    assert turned or "of the examples in training" in looked.faults[0].message

@@ -198,10 +198,13 @@ def _own(program: UserProgram, suspects: Sequence[Fault], seconds: float, seen: 
     known, most, least = BY_HEART
     words = [t[0].numel() if not t.is_floating_point() else MANY for _, t in parts(program.call.batch) if t.dim()]
     ids = sum(words) <= 4 and count >= SAMPLED  # of pairs of names a sample tells little of others
-    if ids or own.held is None or own.others < least or not own.known >= known or own.held >= max(most, own.known / 8):
+    if ids or own.held is None or own.others < least or not own.known >= known or own.held >= max(most, own.known / 2):
         return own, own.steps < number
-    started, little = own.seconds, 1 / 2 if own.others >= MANY else 1 / 8
-    while not suspects and own.held is not None and own.held < own.known * little and own.steps < MOST:
+    started, none = own.seconds, own.held < max(most, own.known / 8)
+    little = 1 / 2 if own.others >= MANY and none else 1 / 8
+    while not suspects and own.held is not None and own.held < own.known / 2 and own.steps < MOST:
+        if not none and own.known >= ENOUGH and own.held < own.known * little:
+            break  # later its errors are so certain that they differ by chance
         # large embeddings are fitted to single examples before what the examples share is found
         own = own.then(copied.train(own.steps, seconds / 4, seed=own.steps, enough=math.inf))
         if own.seconds - started > seconds / 4:
