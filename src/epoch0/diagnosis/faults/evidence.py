@@ -350,6 +350,8 @@ class Evidence:
         if out is None or loss is None or not self.weights_of(loss, out.grad_fn, own=True):
             return {}
         (pull,) = torch.autograd.grad(loss, out, retain_graph=True, allow_unused=True)
+        if pull is None:
+            return {}
         found = torch.autograd.grad(out, [*own.values()], pull, retain_graph=True, allow_unused=True)
         return {n: dense(g) for n, g in zip(own, found, strict=True) if g is not None}
 

@@ -182,7 +182,8 @@ def _own(program: UserProgram, suspects: Sequence[Fault], seconds: float, seen: 
         number = MOST
     loss = seen.reach if program.step is None and not (seen.reach is None or seen.reach.sums) else None
     plain = loss.constant if loss is not None and loss.constant > 0 else math.inf
-    enough = (own.known >= CLEARLY or not suspects) and copied.now <= plain if own.learns else bool(suspects)
+    above = own.steps >= STEPS and copied.now > plain
+    enough = (own.known >= CLEARLY or not suspects) and not above if own.learns else bool(suspects)
     if not (enough or math.isnan(own.known) or number <= own.steps):
         own = own.then(copied.train(number - own.steps, seconds / 4, seed=1))
         own = replace(own, early=own.early or (number < epochs and not at_once))
@@ -200,16 +201,17 @@ def _own(program: UserProgram, suspects: Sequence[Fault], seconds: float, seen: 
     ids = sum(words) <= 4 and count >= SAMPLED  # of pairs of names a sample tells little of others
     if ids or own.held is None or own.others < least or not own.known >= known or own.held >= max(most, own.known / 2):
         return own, own.steps < number
-    started, none = own.seconds, own.held < max(most, own.known / 8)
+    before, none = own, own.held < max(most, own.known / 8)
     little = 1 / 2 if own.others >= MANY and none else 1 / 8
     while not suspects and own.held is not None and own.held < own.known / 2 and own.steps < MOST:
         if not none and own.known >= ENOUGH and own.held < own.known * little:
             break  # later its errors are so certain that they differ by chance
         # large embeddings are fitted to single examples before what the examples share is found
         own = own.then(copied.train(own.steps, seconds / 4, seed=own.steps, enough=math.inf))
-        if own.seconds - started > seconds / 4:
+        if own.seconds - before.seconds > seconds / 4:
             break
-    return replace(own, by_heart=own.held is not None and own.held < own.known * little), own.steps < number
+    by_heart = own.held is not None and own.held < own.known * little
+    return (replace(own, by_heart=by_heart) if by_heart or none else before), own.steps < number
 
 
 def _standing(own: Trained, suspects: Sequence[Fault], tried: Sequence[Tried] | None = None) -> Sequence[Fault]:
