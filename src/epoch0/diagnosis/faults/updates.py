@@ -276,8 +276,8 @@ def settings(seen: Evidence) -> Iterator[Fault]:
     for name, norm in [(n, m) for n, m in ran if isinstance(m, NORMS) and m.eps >= 1][:1]:
         message = f"{name} divides by the root of the variance and {norm.eps:g}, its epsilon, which hides the variance."
         yield Fault("normalization", name, message, "Use the default epsilon, 1e-5.", certainty=0.9)
-    slopes = [g.detach().flatten() for g in seen.first.gradients.values() if g is not None]
-    size = float(torch.cat(slopes).double().square().mean().sqrt()) if slopes else math.inf
+    slopes = [g for g in seen.first.gradients.values() if g is not None]
+    size = _length(slopes) / math.sqrt(sum(g.numel() for g in slopes)) if slopes else math.inf
     usual = [g for o in seen.optimizers for g in o.param_groups if isinstance(o, (*ADAM, torch.optim.RMSprop))]
     for eps in [group["eps"] for group in usual if group["eps"] > max(1e-4, 10 * size)][:1]:
         message = f"Gradients are of size {size:.2g}, so steps are divided by the optimizer's epsilon of {eps:g} alone."
