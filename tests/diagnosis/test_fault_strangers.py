@@ -768,6 +768,10 @@ def test_a_penalty_of_the_weights_in_the_loss_is_found_and_left_out_on_a_copy(fa
         told = looked.faults[0]
         assert told.where == "loss" and "times as hard" in told.message and told.evidence == "mended on a copy"
         assert told.fix.startswith("Leave the penalty of the weights out.")
+    report = e0.checkup(model, x[:100], y[:100], loss=loss)  # one answer for all costs what the weights then cost
+    assert report.trial is not None and report.trains == (factor < 1), str(report)
+    first, run = report.trial.constant or 0.0, report.trial.of("adam")[-1]
+    assert run.constant == pytest.approx(first, rel=1e-2) if factor < 1 else 0 < (run.constant or 0) < 0.5 * first
 
 
 @pytest.mark.parametrize("eps", [1.0, 1e-8])

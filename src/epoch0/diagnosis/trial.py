@@ -61,6 +61,7 @@ class Run:
     #: last ten steps lies below it; negative above it
     drop: float
     held: float | None  #: loss on the held-out examples at the end, None without
+    constant: float | None = None  #: the best constant answer's loss at the end, where it is known
 
     @property
     def diverged(self) -> bool:
@@ -69,6 +70,7 @@ class Run:
 
     def settles(self, constant: float | None) -> bool:
         """Whether it has learned beyond doubt; ``constant`` is the loss of the best constant answer."""
+        constant = self.constant or constant
         if self.held is not None and constant is not None and constant > 0 and self.held < LEARNED * constant:
             return True
         return self.known is not None and self.known >= TOLD[0] and self.drop >= TOLD[1]
@@ -139,8 +141,12 @@ def trial(
             for mark in (*(n for n in LENGTHS[1:2] if settled and n < steps), steps):
                 if mark <= ends[optimizer]:
                     _train(model, stream, update, losses, mark, sums)
-                    fields = _read(model, losses, told, held and replace(held, criterion=loss), constant, seed, sums)
-                    found[optimizer, rate] = run = Run(optimizer, rate, tuple(losses), *fields)
+                    base = constant
+                    if constant is not None and loss is not call.criterion:  # what the loss takes of the weights, too
+                        more = float((told.loss(raw := seen.run()) - seen.loss(raw)).detach())
+                        base = constant + more / (seen.examples if sums else 1)
+                    fields = _read(model, losses, told, held and replace(held, criterion=loss), base, seed, sums)
+                    found[optimizer, rate] = run = Run(optimizer, rate, tuple(losses), *fields, base)
                     if rate == RATES[optimizer][-1] and run.settles(constant):
                         ends[optimizer] = mark
             tell((place + 1) / len(todo))

@@ -308,7 +308,7 @@ def _loss_course(run: Run, constant: float | None) -> str:
         return "left the range of floats"
     first, last = run.losses[0], sum(run.losses[-10:]) / len(run.losses[-10:])
     fell = f"{'fell' if last < first else 'did not fall,'} from {number(first)} to {number(last)}"
-    fell += "" if constant is None else f" (one answer for all: {number(constant)})"
+    fell += "" if constant is None else f" (one answer for all: {number(run.constant or constant)})"
     known = "" if run.known is None else f", and of held-out examples {run.known:.0%} of the pairs are ordered right"
     return f"{fell}{known} (chance: 50%)" if known else fell
 

@@ -5,6 +5,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from inspect import isfunction, signature
 from typing import Any
+from warnings import catch_warnings
 
 import torch
 from torch import Tensor, nn
@@ -194,7 +195,7 @@ def own_optimizers(model: Any) -> list[torch.optim.Optimizer]:
 def suspects(seen: Evidence) -> tuple[tuple[Fault, ...], tuple[str, ...]]:
     """What the checks see before training, most certain first, and which of them could not be made."""
     found, failed = [] if seen.lost is None else [seen.lost], list[str]()
-    with unchanged(seen.model):
+    with unchanged(seen.model), catch_warnings(action="ignore", category=UserWarning):  # of numbers with a graph
         for check in CHECKS:
             try:
                 given = [seen if name == "seen" else getattr(seen, name) for name in signature(check).parameters]
