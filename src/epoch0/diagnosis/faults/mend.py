@@ -182,8 +182,8 @@ def _own(program: UserProgram, suspects: Sequence[Fault], seconds: float, seen: 
         number = MOST
     loss = seen.reach if program.step is None and not (seen.reach is None or seen.reach.sums) else None
     plain = loss.constant if loss is not None and loss.constant > 0 else math.inf
-    above = own.steps >= STEPS and copied.now > plain
-    enough = (own.known >= CLEARLY or not suspects) and not above if own.learns else bool(suspects)
+    unsure = (own.steps >= STEPS and copied.now > plain) or own.alike < 1 / 2
+    enough = (own.known >= CLEARLY or not suspects) and not unsure if own.learns else bool(suspects)
     if not (enough or math.isnan(own.known) or number <= own.steps):
         own = own.then(copied.train(number - own.steps, seconds / 4, seed=1))
         own = replace(own, early=own.early or (number < epochs and not at_once))
