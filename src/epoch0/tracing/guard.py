@@ -1,4 +1,4 @@
-"""Check the user's model and its input, and restore the model to the bit after use (THEORY section 0)."""
+"""Check the user's model and input, restore the model to the bit after use, copy what its functions hold (THEORY 0)."""
 
 import copy
 import ctypes

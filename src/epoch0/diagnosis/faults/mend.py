@@ -279,7 +279,7 @@ def _try(
     except Exception:  # what cannot be made or trained is no cure
         return None
     chance = trained.curve[0][1]  # what is known before a step was not learned
-    better = not max(own.known, chance) + BETTER > trained.known and (trained.held or 0) > -KNOWS  # or it is no number
+    better = not max(own.known, chance) + BETTER > trained.known and (trained.held or 0) > -KNOWS  # own may be NaN
     if own.by_heart:  # of the examples that were held out
         better = (trained.held or 0) >= max(CLEARLY, (own.held or 0) + SOONER[1])
     return Tried(changes, fixes, trained, trained.learns and better)

@@ -260,7 +260,7 @@ def decay(seen: Evidence) -> Iterator[Fault]:
 
 
 def settings(seen: Evidence) -> Iterator[Fault]:
-    """Dropout of nearly all, batch norm whose running averages stay where they began."""
+    """Dropout of nearly all, norms whose averages stay where they began or whose epsilon is large, Adam's epsilon."""
     ran = [(n, m) for n, m, _ in seen.first.ran]
     drops = [(n, m.p) for n, m in ran if isinstance(m, nn.modules.dropout._DropoutNd)]
     for name, p in [one for one in (*drops, *(("F.dropout", p) for p in seen.first.dropped)) if one[1] > 0.9][:1]:
