@@ -320,6 +320,23 @@ def test_the_owner_s_things_come_back() -> None:
     assert all(torch.equal(p.grad, g) for p, g in zip(model.parameters(), slopes, strict=True)) and model.training
 
 
+def test_weights_that_hold_no_numbers_are_named_and_left_as_they_are() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(20, 32), nn.LayerNorm(32), nn.ReLU(), nn.Linear(32, 5))
+    x = torch.randn(256, 20)
+    y = (x @ torch.randn(20, 5)).argmax(1)
+    for value, p in ((math.inf, net[0].weight), (math.nan, net[0].bias), (math.nan, net[1].weight)):
+        p.data[:3] = value
+    before, adam = [p.detach().clone() for p in net.parameters()], torch.optim.Adam(net.parameters(), 1e-2)
+    found = find_faults(net, x, y, loss=F.cross_entropy, optimizer=adam, seconds=10)
+    assert [(fault.kind, fault.where) for fault in found.faults] == [("initialization", "0.weight")]
+    assert found.faults[0].message.startswith("66 weights of 0.weight, 0.bias, 1.weight are NaN or infinite")
+    assert found.mending is not None and found.mending.sound
+    assert all(
+        torch.equal(a.view(torch.int32), b.view(torch.int32)) for a, b in zip(before, net.parameters(), strict=True)
+    )
+
+
 def test_an_owner_s_step_that_goes_up() -> None:
     torch.manual_seed(0)
 
@@ -449,6 +466,10 @@ def test_of_a_program_that_learns_slowly_rates_ten_times_as_high_and_as_low_are_
     )
     assert report.verdict == said
     assert {item.changes[0].name for item in report.program.tried} == {"rate*10", "rate/10"}  # type: ignore[union-attr]
+    often = mlp()  # the rate is too low where these steps are tens of epochs
+    often.load_state_dict(model.state_dict())
+    fault, *_ = found((often, X[:160], Y[:160], F.cross_entropy, adam(often, 1e-4)), seconds=20)
+    assert (fault.kind, fault.evidence) == ("learning rate", "mended on a copy") and "to 0.001" in fault.fix
 
 
 @pytest.mark.parametrize("loss", [F.nll_loss, lambda o, t: -F.cross_entropy(o, t)])

@@ -23,9 +23,8 @@ from epoch0.train.device import chosen_device
 
 @dataclass(frozen=True)
 class EstimateLine:
-    """One configuration of one artifact; ``done`` counts runs in the results file or listed further up.
-
-    ``hours`` are those of all workers together; None stands for what is not known.
+    """One configuration of one artifact; ``done`` counts runs in the results file or listed further up. ``hours`` are
+    those of all workers together; None stands for what is not known.
     """
 
     id: str

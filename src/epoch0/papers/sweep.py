@@ -255,10 +255,9 @@ class Sweep:
 @methods_checked
 @dataclass(frozen=True)
 class Artifact:
-    """One figure or table of a paper, declared: docs/reproduce.md shows a whole one.
-
-    ``about`` is the line of the heading that says what was measured: a text with names of axes and fields in braces,
-    such as ``"{runs} networks of width {width}"``, or a function of the sweep.
+    """One figure or table of a paper, declared: docs/reproduce.md shows a whole one. ``about`` is the line of the
+    heading that says what was measured: a text with names of axes and fields in braces, such as ``"{runs} networks of
+    width {width}"``, or a function of the sweep.
     """
 
     id: str  #: paper and figure, such as ``"price-tanner/fig3b"``
@@ -310,7 +309,6 @@ class Artifact:
 
     def caption(self, setting: Sweep) -> str:
         """What was measured: ``about``, and data, axes and runs that differ by preset and that it does not name; bars.
-
         An ``about`` without names in braces has all fields of the spec added.
         """
         named = re.findall(r"{(\w+)", self.about) if isinstance(self.about, str) else None

@@ -48,9 +48,8 @@ def columns_of(**values: Array) -> dict[str, float]:
 
 
 def mean_growth(growth: Array) -> tuple[float, float, int]:
-    """Mean over all layers of all networks (networks, layers), its error over networks, and the networks that count.
-
-    A layer that nothing reaches, NaN, has no growth factor. The others count equally: a mean of each network's own mean
+    """Mean over all layers of all networks (networks, layers), its error over networks, and the networks that count. A
+    layer that nothing reaches, NaN, has no growth factor. The others count equally: a mean of each network's own mean
     would give the layers before a death more weight, among them the one that killed, and understate.
     """
     alive = ~np.isnan(growth)

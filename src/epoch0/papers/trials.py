@@ -27,11 +27,10 @@ EXTENTS = {name: known.extent for name, known in SETS.items()}
 
 @dataclass(frozen=True)
 class CurveSpec:
-    """A curve through two points of Euclidean norm 1 with ``size`` coordinates.
-
-    The points are the test images ``first`` and ``second`` of the data set ``ends``, or two directions drawn from
-    ``seed`` if it is ``"random"``. The shape is a ``"line"``; ``"arcs"``, the line bent into semicircles in ``planes``
-    random planes; or a ``"circle"``, the unit circle in the plane of the two points, about the origin.
+    """A curve through two points of Euclidean norm 1 with ``size`` coordinates. The points are the test images
+    ``first`` and ``second`` of the data set ``ends``, or two directions drawn from ``seed`` if it is ``"random"``. The
+    shape is a ``"line"``; ``"arcs"``, the line bent into semicircles in ``planes`` random planes; or a ``"circle"``,
+    the unit circle in the plane of the two points, about the origin.
     """
 
     ends: str

@@ -16,6 +16,8 @@ from epoch0.diagnosis.faults.body import MOVES, as_handed, comes_to_backward
 from epoch0.diagnosis.faults.evidence import CERTAIN, SAMPLED, Evidence, Fault, raised, twins
 from epoch0.diagnosis.faults.mend import Mending, Tell, mend, ranked
 from epoch0.errors import InputError
+from epoch0.results import first_names
+from epoch0.seeds import generator
 from epoch0.tracing.call import LENGTH_FIRST, Call, copied_in_full, drawn, exchanged, joined, mapped, parts, same_shapes
 from epoch0.tracing.guard import HALF, noise_kept, unchanged
 from epoch0.tracing.loss import scalar_loss
@@ -76,17 +78,18 @@ def evidence(
     if wrong := [type(item).__name__ for item in optimizers if not isinstance(item, torch.optim.Optimizer)]:
         raise InputError(f"optimizer={wrong[0]}; give a torch.optim.Optimizer over this model, or several.")
     coarse = isinstance(model, nn.Module) and next((p.dtype for p in model.parameters() if p.dtype in HALF), None)
-    if optimizers and coarse:
+    unfilled = isinstance(model, nn.Module) and not all(bool(p.isfinite().all()) for p in model.parameters())
+    if optimizers and (coarse or unfilled):
         model, optimizers = twins(model, optimizers, {})  # together, so that it still is the optimizer of these
-        model.float()
+        model = model.float() if coarse else model
     if step is not None and not callable(step):
         raise InputError(f"step={step!r}; give a function step(model, optimizer, loss, x, y).")
     batch, targets, lost = _finite(batch, targets, loss)
+    lost = (_filled(model) if optimizers and unfilled else None) or lost or _rewritten(data)
     call = apart(Call.of(model, batch, targets, loss=loss, forward=forward), data)
     if optimizers and coarse:
         call = replace(call, notes=(copied_in_full(coarse), *call.notes))
     turned, lone = LENGTH_FIRST in call.notes, ""  # what of the loop body cannot be followed
-    lost = lost or _rewritten(data)
     known, size = _known(call, data, turned)
     x = None if known is None or step is not None else known[0]
     if isinstance(x, Tensor) and isinstance(call.batch, Tensor) and x.shape[1:] != call.batch.shape[1:]:
@@ -146,6 +149,18 @@ def _finite(batch: Any, targets: Any, loss: Any) -> tuple[Any, Any, Fault | None
     note = f"{bad} of {len(whole)} examples hold NaN or infinity, and a step with one of them makes the weights NaN."
     fix = "Leave them out, or fill what is missing: here they were left out."
     return batch, targets, Fault("data", "inputs", note, fix, certainty=CERTAIN)
+
+
+def _filled(model: nn.Module) -> Fault:
+    """Give weights of a copy that hold NaN or infinity the usual values, and say which they were."""
+    bad = {name: p.detach() for name, p in model.named_parameters() if not bool(p.isfinite().all())}
+    where, count = next(iter(bad)), sum(int((~p.isfinite()).sum()) for p in bad.values())
+    for name, p in bad.items():
+        usual = "bias" not in name.rpartition(".")[2]
+        _ = nn.init.xavier_normal_(p, generator=generator(0)) if p.dim() > 1 else p.fill_(usual)
+    message = f"{count} weights of {first_names(list(bad))} are NaN or infinite before the first step."
+    fix = f"Initialize {where}, as was done here: torch.empty and torch.Tensor(n, m) hold what was in memory."
+    return Fault("initialization", where, message, fix, certainty=CERTAIN)
 
 
 def _rewritten(data: Any) -> Fault | None:

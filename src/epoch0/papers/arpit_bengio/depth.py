@@ -38,10 +38,9 @@ def step_spread(cell: Cell) -> Array:
 
 
 def first_layer(cell: Cell) -> tuple[float, float, float]:
-    """Mean squared gradient ratio at layer 1, what is predicted for it, and the error of their difference.
-
-    With the alignment a at the last layer (1 if there is no dependence) the mean squared ratio is
-    ``1 + 2 (L - 1) (a - 1) / width`` at layer 1, up to 1/width^2; docs/arpit-bengio says why.
+    """Mean squared gradient ratio at layer 1, what is predicted for it, and the error of their difference. With the
+    alignment a at the last layer (1 if there is no dependence) the mean squared ratio is ``1 + 2 (L - 1) (a - 1) /
+    width`` at layer 1, up to 1/width^2; docs/arpit-bengio says why.
     """
     measured, depth = cell["gradient_square"][:, 0], len(cell.spec.widths)
     expected = 1 + 2 * (depth - 1) * (cell["alignment"] - 1) / cell.spec.widths[0]

@@ -28,10 +28,9 @@ LEVEL = 0.95  # of the bands: the ratio of one input of one network is inside wi
 
 
 def relu(widths: tuple[int, ...], init: str, inputs: int, size: int = 500, classes: int = 20, **fields: int) -> Spec:
-    """Random ReLU networks without biases, with a linear layer, softmax and cross-entropy on top.
-
-    ``init`` is ``"he"``, variance 2/fan-out as in the paper, or ``"glorot"``, 2/(fan-in + fan-out). Each network has
-    inputs of its own, of ``size`` coordinates N(0, 1), each with a random class.
+    """Random ReLU networks without biases, with a linear layer, softmax and cross-entropy on top. ``init`` is ``"he"``,
+    variance 2/fan-out as in the paper, or ``"glorot"``, 2/(fan-in + fan-out). Each network has inputs of its own, of
+    ``size`` coordinates N(0, 1), each with a random class.
     """
     fields = {"first": 0, "networks": 1, **fields}
     return Spec(widths=widths, init=init, inputs=inputs, size=size, classes=classes, **fields)
@@ -52,7 +51,6 @@ def weight_stds(spec: Spec) -> tuple[float, ...]:
 
 def deep(spec: Spec, seed: int) -> dict[str, Any]:
     """Norm ratios at every layer (networks, layers), averaged over the inputs of each network; equations 17 and 19.
-
     ``activation`` is ``||h^l|| / ||x||``; ``gradient`` is ``||dloss/dW^l||_F / (||delta|| ||x||)``, where delta is the
     gradient at the last hidden pre-activation; ``step`` is ``||h^l||^2 / ||h^(l-1)||^2``; ``..._square`` their mean
     squares. ``alignment`` (networks,) is the mean of cos^2 of the angle between delta and h^L, times half the last
@@ -82,10 +80,9 @@ def shallow(spec: Spec, seed: int) -> dict[str, Any]:
 
 
 def worst(spec: Spec, seed: int) -> dict[str, Any]:
-    """The least eps that is enough for all inputs and layers of each network at once, (networks,).
-
-    ``step``: every layer changes every squared norm by at most a share eps, the event whose probability Theorem 1 adds
-    up; ``norm`` and ``gradient``: as Theorems 1 and 3 say, ``(1 - eps)^l <= ratio <= (1 + eps)^l`` at layer l.
+    """The least eps that is enough for all inputs and layers of each network at once, (networks,). ``step``: every
+    layer changes every squared norm by at most a share eps, the event whose probability Theorem 1 adds up; ``norm`` and
+    ``gradient``: as Theorems 1 and 3 say, ``(1 - eps)^l <= ratio <= (1 + eps)^l`` at layer l.
     """
 
     def item(each: dict[str, Array]) -> dict[str, Any]:
@@ -99,7 +96,6 @@ def worst(spec: Spec, seed: int) -> dict[str, Any]:
 
 def plane(spec: Spec, seed: int) -> dict[str, Any]:
     """Over a whole plane, the least eps that is enough at each layer, (networks, layers), and ranks of its images.
-
     ``square`` for squared norms, ``norm`` for norms; at layer l the l-th root of the ratio counts. Networks have a
     ``width`` and ``depth``; a Gaussian matrix on a plane is one of two columns. ``directions`` of the plane are used,
     also if ``ranked``.

@@ -35,10 +35,9 @@ QUANTITIES["crossings in a square"] = "k = 2: and the mean number of crossings i
 
 
 def compare(spec: Spec, seed: int) -> dict[str, Any]:
-    """Count exactly, and integrate: ``counts_q`` and ``integral_q`` for each of ``QUANTITIES``, a number a network.
-
-    So many ``networks`` are on a line that joins two points, others, as many as ``planes``, in a square of twice
-    ``half`` around a point, as in many dimensions a small square sees few crossings; points are standard Gaussian.
+    """Count exactly, and integrate: ``counts_q`` and ``integral_q`` for each of ``QUANTITIES``, a number a network. So
+    many ``networks`` are on a line that joins two points, others, as many as ``planes``, in a square of twice ``half``
+    around a point, as in many dimensions a small square sees few crossings; points are standard Gaussian.
     """
     sizes, source = [spec.inputs, *[spec.width] * spec.depth, 1], numpy_generator(seed, spec.depth, spec.width)
     x = torch.from_numpy(source.standard_normal((5, spec.inputs)))
@@ -110,7 +109,6 @@ EQUAL = 0.1  # arrangements of as many neurons are equal if they differ by less 
 def boundaries(spec: Spec, seed: int) -> dict[str, Any]:
     """Of each network its ``breaks`` on a line of length 1 in a random direction, the mean ``distance`` of points to
     the nearest boundary, and the mean size of the gradient of each layer's neurons, ``norm`` and ``along`` the line.
-
     Networks have ``neurons`` in ``depth`` equal layers; points are Gaussian, with variance 1 an entry.
     """
     sizes = [spec.inputs, *[spec.neurons // spec.depth] * spec.depth, 1]

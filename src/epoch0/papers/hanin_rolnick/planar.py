@@ -226,10 +226,9 @@ ORDER = 10.0  # of the order of the number of neurons squared: within this facto
 
 
 def random_slices(spec: Spec, seed: int) -> dict[str, Any]:
-    """Regions of networks before training in planes: ``counts``, ``euler``, ``area_error``, (networks, planes).
-
-    Of the first plane of the width ``drawn`` also ``linear``, its linear regions, ``distinct``, whether all its
-    patterns differ, and the arrays of :func:`drawing` as ``0``.
+    """Regions of networks before training in planes: ``counts``, ``euler``, ``area_error``, (networks, planes). Of the
+    first plane of the width ``drawn`` also ``linear``, its linear regions, ``distinct``, whether all its patterns
+    differ, and the arrays of :func:`drawing` as ``0``.
     """
     inputs, labels = tensors(spec.data, mode="unit")
     weights, _, source = (numpy_generator(seed, spec.depth, spec.width, stream) for stream in range(3))

@@ -29,9 +29,8 @@ RATE = 0.25  # allowed relative difference from the mean field's growth: half of
 
 
 def correlations(spec: Spec, seed: int) -> dict[str, Any]:
-    """Mean over pairs of 1 - c_l behind each block, for SNIP and random masks: shape (sparsities, blocks + 1).
-
-    Of fully connected residual networks y + W relu(y) with He's weights; SNIP sees so many ``examples`` of the data.
+    """Mean over pairs of 1 - c_l behind each block, for SNIP and random masks: shape (sparsities, blocks + 1). Of fully
+    connected residual networks y + W relu(y) with He's weights; SNIP sees so many ``examples`` of the data.
     """
     inputs, labels = images(spec.data, spec.examples, seed, flatten=True, dtype=torch.float64)
     chain = partial(residual_chain, spec.blocks, spec.width, (inputs.shape[1],), seed=seed, dtype=torch.float64)
@@ -77,10 +76,9 @@ def expected(apart: Array, sparsity: float) -> Array:
 
 
 def exponents(apart: Array, sparsity: float, start: int) -> Array:
-    """The exponent p of 1 - c_l ~ (l + l0)^p in each network, from 1 - c_l (networks, blocks + 1).
-
-    The shift l0 is what the beginning leaves behind: (1 - c)^(-1/2) grows by the same step a block from wherever it
-    starts, so at any finite depth the plain slope of a log-log plot is above -2. It is taken from the mean field.
+    """The exponent p of 1 - c_l ~ (l + l0)^p in each network, from 1 - c_l (networks, blocks + 1). The shift l0 is what
+    the beginning leaves behind: (1 - c)^(-1/2) grows by the same step a block from wherever it starts, so at any finite
+    depth the plain slope of a log-log plot is above -2. It is taken from the mean field.
     """
     blocks, theory = apart.shape[1] - 1, expected(apart, sparsity) ** -0.5
     step = (theory[-1] - theory[start]) / (blocks - start)
@@ -159,10 +157,9 @@ CLOSE = 0.05  # how near, relatively, the growth a block must be to 1 + sigma_w^
 
 
 def moments(spec: Spec, seed: int) -> dict[str, Any]:
-    """Mean square of W dL/dW over the weights of each block: ``moments``, (networks, blocks).
-
-    Of networks without a last layer, one Gaussian input and a Gaussian gradient each; ``variance`` is sigma_w^2. They
-    are ReLU chains, or, if there is a ``bias_std``, tanh networks without shortcuts whose variance does not change.
+    """Mean square of W dL/dW over the weights of each block: ``moments``, (networks, blocks). Of networks without a
+    last layer, one Gaussian input and a Gaussian gradient each; ``variance`` is sigma_w^2. They are ReLU chains, or, if
+    there is a ``bias_std``, tanh networks without shortcuts whose variance does not change.
     """
     rows, scale = [], input_square(spec) ** 0.5
     shapes = [(1, size, *spec.inputs[1:]) for size in (spec.inputs[0], spec.width)]
@@ -197,7 +194,6 @@ def input_square(spec: Spec) -> float:
 @by_cell
 def moment_table(cell: Cell) -> Any:
     """One row a kind of network and number of blocks: the mean of m_l; its extremes over that of the last block.
-
     ``growth`` is that of m_l a block on the way back from the last one.
     """
     each = cell["moments"][0]
@@ -257,9 +253,8 @@ ORDERED, CHAOTIC, RESIDUAL = "ordered phase", "chaotic phase", "residual network
 
 
 def places(spec: Spec, seed: int) -> dict[str, Any]:
-    """``products``, mean over channels and networks of products of two inputs at two places, behind each layer.
-
-    Shape (layers, 2 n, 2 n) for n places: those of the first input, then those of the second.
+    """``products``, mean over channels and networks of products of two inputs at two places, behind each layer. Shape
+    (layers, 2 n, 2 n) for n places: those of the first input, then those of the second.
     """
     x, found = torch.from_numpy(two_inputs(spec)), 0.0
     for source in numpy_generator(seed, spec.blocks).spawn(spec.networks):

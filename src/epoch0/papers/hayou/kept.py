@@ -26,7 +26,6 @@ EDGE, CHAOS = 1.30415, 2.0  # sigma_w for tanh at sigma_b = 0.2: on the edge of 
 
 def kept(spec: Spec, seed: int) -> dict[str, Any]:
     """What SNIP keeps of the weights into each hidden unit (``rows``) and of each layer; how many layers keep nothing.
-
     Scores are in float64: gradients of 100 layers outside the edge of chaos leave the range of float32. ``correlation``
     is the mean correlation of two inputs, and ``square`` their mean square.
     """
@@ -132,7 +131,6 @@ _LINEAR = 0.1  # percent, below which the axis is linear, so that 0 has a place
 
 def densities(spec: Spec, seed: int) -> dict[str, Any]:
     """Share of each layer's weights that SNIP keeps (sparsities, layers), and when the first layer is fully pruned.
-
     Weights are He's. Plain and stable networks of a seed have the same weights and the same images. ``batch_norm`` is
     the mode while scoring: ``"train"``, statistics of the batch, or ``"eval"``, here the identity.
     """
@@ -155,9 +153,8 @@ def sections(names: list[str]) -> list[list[int]]:
 
 
 def unevenness(density: Array, names: list[str]) -> Array:
-    """Standard deviation over mean of the densities (..., layers) in a section, averaged over the sections.
-
-    A section of which nothing is left counts as if one layer had it all.
+    """Standard deviation over mean of the densities (..., layers) in a section, averaged over the sections. A section
+    of which nothing is left counts as if one layer had it all.
     """
     parts = []
     for section in (density[..., places] for places in sections(names)):

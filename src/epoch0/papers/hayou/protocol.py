@@ -53,9 +53,8 @@ METHODS: dict[str, Method] = {
 
 @dataclass(frozen=True)
 class Network:
-    """A "resnet", "vgg" or "vanilla_cnn" up to its inputs and classes; whether it is stable is the method's.
-
-    ``width`` is a factor on the channels, of a vanilla CNN their number; ``weights`` the law, times sqrt(fan_in).
+    """A "resnet", "vgg" or "vanilla_cnn" up to its inputs and classes; whether it is stable is the method's. ``width``
+    is a factor on the channels, of a vanilla CNN their number; ``weights`` the law, times sqrt(fan_in).
     """
 
     kind: str = "resnet"
@@ -174,9 +173,8 @@ def build(network: Network, shape: tuple[int, ...], classes: int, stable: bool, 
 
 
 def scored_batches(sets: Sets, seed: int, batches: int, per_class: int) -> Batches:
-    """Training images drawn without replacement, as many of each class, not augmented, in that many batches.
-
-    Of several batches each has as many of each class as it can; a class with fewer images gives all it has.
+    """Training images drawn without replacement, as many of each class, not augmented, in that many batches. Of several
+    batches each has as many of each class as it can; a class with fewer images gives all it has.
     """
     source, rows = numpy_generator(seed, _BATCHES), []
     for label in range(sets.classes):

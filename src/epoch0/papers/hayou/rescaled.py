@@ -38,10 +38,9 @@ METHODS = {  # how kept weights are rescaled -> its name in texts
 
 
 def gains(spec: Spec, seed: int) -> dict[str, Any]:
-    """Of networks on the edge of chaos, pruned by ``masks`` of "SNIP" or "random", as many ``examples``:
-
-    log of the growth of the squared gradient, from the last hidden layer back to the first, a layer. It is NaN for a
-    network that nothing gets through, which no factor mends.
+    """Of networks on the edge of chaos, pruned by ``masks`` of "SNIP" or "random", as many ``examples``: log of the
+    growth of the squared gradient, from the last hidden layer back to the first, a layer. It is NaN for a network that
+    nothing gets through, which no factor mends.
     """
     batch = images(spec.data, spec.examples, seed, flatten=True, dtype=torch.float64)
     sizes = [batch[0].shape[1], *[spec.width] * spec.depth, EXTENTS[spec.data][1]]
@@ -140,10 +139,9 @@ def square(spec: Spec) -> float:
 
 
 def measure(spec: Spec, seed: int) -> dict[str, Any]:
-    """Gain of one network, as it came and with random masks of density edge^2 / weight_std^2.
-
-    Its sigma_w is ``factor`` times that on the edge; ``kind``: ``"dense"``, or ``"cnn"`` for circular convolutions with
-    a kernel of 3. Means over layers of the forward and the backward gain, without the first and the last layer.
+    """Gain of one network, as it came and with random masks of density edge^2 / weight_std^2. Its sigma_w is ``factor``
+    times that on the edge; ``kind``: ``"dense"``, or ``"cnn"`` for circular convolutions with a kernel of 3. Means over
+    layers of the forward and the backward gain, without the first and the last layer.
     """
     shape = (spec.width, 8, 8) if spec.kind == "cnn" else (spec.width,)
     inputs = torch.randn(16 if spec.kind == "cnn" else 64, *shape, generator=generator(seed, _INPUTS))
@@ -227,10 +225,9 @@ MASKS = "no masks", "one density", "each layer's density"
 
 
 def layers(spec: Spec, seed: int) -> dict[str, Any]:
-    """Each layer's gain but the first one's, and the mean correlation of two inputs in it: (masks, layers).
-
-    In turn sigma_w is ``factors`` times that of the edge; masks are Bernoulli's, as in the proof. "One density" keeps
-    as many weights in all. The masks' random numbers are the same, and so are the weights.
+    """Each layer's gain but the first one's, and the mean correlation of two inputs in it: (masks, layers). In turn
+    sigma_w is ``factors`` times that of the edge; masks are Bernoulli's, as in the proof. "One density" keeps as many
+    weights in all. The masks' random numbers are the same, and so are the weights.
     """
     (edge, _), found = stds(spec), dict[str, list[Any]](gain=[], correlation=[])
     own = np.resize(spec.factors, spec.depth) ** -2.0

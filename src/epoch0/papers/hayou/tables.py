@@ -73,9 +73,8 @@ Leads = dict[str, Array]
 
 
 def panel(base: Recipe, methods: Sequence[str], sparsities: Sequence[float], runs: int, **rates: float) -> Sweep:
-    """Every method at every sparsity, run i of each with seed i; ``"none"`` once, at sparsity 0.
-
-    ``rates`` are learning rates of methods that have one of their own; only who rescales has norms later.
+    """Every method at every sparsity, run i of each with seed i; ``"none"`` once, at sparsity 0. ``rates`` are learning
+    rates of methods that have one of their own; only who rescales has norms later.
     """
     axis = {}
     for method in methods:
@@ -386,9 +385,8 @@ LEARNT = 30.0  # percent of the test images: three times what a constant gets; t
 
 
 class Start(NamedTuple):
-    """One row of the table: a pruning method with or without rescaling, sigma_w, sigma_b, and what is printed.
-
-    ``rate`` is the learning rate of the quick preset, tuned in the same way for each start (docs/hayou-accuracy).
+    """One row of the table: a pruning method with or without rescaling, sigma_w, sigma_b, and what is printed. ``rate``
+    is the learning rate of the quick preset, tuned in the same way for each start (docs/hayou-accuracy).
     """
 
     label: str

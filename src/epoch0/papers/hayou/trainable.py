@@ -36,10 +36,10 @@ ONE_MORE = 0.5  # more cells train if the difference is nearer to one than to no
 
 def trained(spec: Spec, seed: int) -> dict[str, Any]:
     """Prune by SNIP, rescale, train by plain SGD and test every network of one depth; all see the same batches.
-
     ``depth`` is that of weight layers with the last one; ``edge`` and ``ordered`` are sigma_w and sigma_b. The network
     on the edge of chaos and its rescaled twin have the same weights and masks. Scores are in float64. Arrays are
-    (initializations, sparsities), only those of ``inits`` if the spec has it; ``dead`` counts layers that keep nothing.
+    (initializations, sparsities), only those of ``inits`` if the spec has it; ``dead`` counts layers that keep
+    nothing.
     """
     (x, y), (held, labels) = tensors(spec.data), (each[: spec.tested] for each in tensors(spec.data, "test"))
     pixels, classes = x.shape[1], EXTENTS[spec.data][1]

@@ -32,7 +32,6 @@ _INPUTS = 10**6  # stream of the inputs' seed, away from those of networks
 # ---- Theorem 1 and Corollary 1
 def chain(spec: Spec, seed: int) -> dict[str, Any]:
     """Activation patterns of ReLU networks on the whole line, their ``neurons`` divided among so many layers.
-
     ``random`` (networks,), ``folded`` of the construction; ``repeated``, patterns that came back on the line, and
     ``back``, the share of them on a circle through nine inputs.
     """

@@ -365,9 +365,8 @@ COMPARABLE = 0.02  # accuracies perform "comparably" if they differ by less
 
 def regularized(spec: Spec, seed: int) -> dict[str, Any]:
     """Train one network by Adam and test it ``at`` some steps; a seed has the same weights and batches in every kind.
-
-    As in :func:`trained`: ``accuracy``, that of a guess from where a run diverged on, ``loss`` without the penalty
-    and ``diverged``; and ``multipliers`` and ``ratios``, lambda and current over original length of each regularization
+    As in :func:`trained`: ``accuracy``, that of a guess from where a run diverged on, ``loss`` without the penalty and
+    ``diverged``; and ``multipliers`` and ``ratios``, lambda and current over original length of each regularization
     layer, (steps, layers), no layers without.
     """
     given, held = _examples(spec)
@@ -449,11 +448,10 @@ def tanh_net(spec: Spec, inputs: int, classes: int, seed: int) -> nn.Sequential:
 
 
 def trained_alone(spec: Spec, seed: int) -> dict[str, Any]:
-    """Train one layer: ``train`` and ``test`` accuracy, before training and after every epoch; ``diverged``.
-
-    The network is one of hard tanh without biases at first, ``variance`` is sigma_w^2; ``layer`` 1 makes the second
-    hidden layer. Images are put at a random place of a black square of that ``side``; 0 leaves them as they are. At
-    most ``judged`` training images are used for the training accuracy.
+    """Train one layer: ``train`` and ``test`` accuracy, before training and after every epoch; ``diverged``. The
+    network is one of hard tanh without biases at first, ``variance`` is sigma_w^2; ``layer`` 1 makes the second hidden
+    layer. Images are put at a random place of a black square of that ``side``; 0 leaves them as they are. At most
+    ``judged`` training images are used for the training accuracy.
     """
     (x, y), (held, labels) = (tensors(spec.data, split) for split in SPLITS)
     if spec.side:

@@ -34,10 +34,9 @@ _NAMED = ", ".join(_LABEL.values())
 
 def block(spec: Spec, seed: int) -> dict[str, Any]:
     """``lengths`` (networks, depth + 1), ``growth`` (networks, depth); if counted, ``transitions`` (networks, depth).
-
     Of an arc between two points scaled to norm sqrt(size), in networks of which ``variance`` is sigma_w^2 and
-    ``biased`` sigma_b^2 / sigma_w^2. A network is the same in any block. Source: Raghu et al.
-    2017, sections 2.1 and 2.2.
+    ``biased`` sigma_b^2 / sigma_w^2. A network is the same in any block. Source: Raghu et al. 2017, sections 2.1 and
+    2.2.
     """
     arc = Arc(*(math.sqrt(spec.ends.size) * end for end in spec.ends.points()))
     sizes = [spec.ends.size] + [spec.width] * spec.depth
@@ -81,10 +80,9 @@ def predicted(spec: Spec) -> dict[str, float]:
 
 @cache
 def wide_limit(activation: str, variance: float, depth: int, biased: float = 0.0) -> tuple[float, ...]:
-    """Growth of layers 1 to ``depth`` of very wide networks: sqrt(chi) at each layer's own variance.
-
-    Inputs have norm sqrt(size), so the first layer's variance is that of a weight and a bias. That of later ones tends
-    to q*, which at sigma_w^2 = 1 without biases takes very many layers.
+    """Growth of layers 1 to ``depth`` of very wide networks: sqrt(chi) at each layer's own variance. Inputs have norm
+    sqrt(size), so the first layer's variance is that of a weight and a bias. That of later ones tends to q*, which at
+    sigma_w^2 = 1 without biases takes very many layers.
     """
     stds = math.sqrt(variance), math.sqrt(biased * variance)
     return tuple(np.sqrt(propagate(activation, *stds, depth, q=(1 + biased) * variance).chi).tolist())
@@ -366,11 +364,9 @@ _INPUTS = 10**6  # stream of the inputs' seed, away from those of networks
 
 
 def swept(spec: Spec, seed: int) -> dict[str, Any]:
-    """``counts`` and ``flips`` (networks,), int64.
-
-    Networks have so many hidden layers and one output, without biases; ``variance`` is sigma_w^2, the weights of
-    ``layer``, counted from 0, turn; ``inputs`` is s, random inputs of norm sqrt(size). The seed is that of the
-    networks, the inputs and the weights a quarter turn away.
+    """``counts`` and ``flips`` (networks,), int64. Networks have so many hidden layers and one output, without biases;
+    ``variance`` is sigma_w^2, the weights of ``layer``, counted from 0, turn; ``inputs`` is s, random inputs of norm
+    sqrt(size). The seed is that of the networks, the inputs and the weights a quarter turn away.
     """
     sizes = [spec.size] + [spec.width] * spec.depth + [1]
     nets = ensemble(spec.networks, sizes, "hardtanh", Gaussian(math.sqrt(spec.variance)), seed=seed)
