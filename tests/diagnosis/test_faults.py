@@ -4,6 +4,7 @@ import copy
 import math
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -820,6 +821,23 @@ def _groups_of_one() -> tuple[Program, dict[str, Any]]:
     return with_(net, X, Y, F.cross_entropy, sgd, rate=0.1), {}
 
 
+def _groups_at_one_place() -> tuple[Program, dict[str, Any]]:
+    head = [nn.Conv2d(4, 8, 8), nn.GroupNorm(8, 8), nn.ReLU(), nn.Flatten(), nn.Linear(8, 10)]
+    return with_(nn.Sequential(nn.Unflatten(1, (1, 8, 8)), nn.Conv2d(1, 4, 1), *head), X, Y, F.cross_entropy, sgd), {}
+
+
+def _no_squares() -> tuple[Program, dict[str, Any]]:
+    return with_(mlp(ends=1), X, X[:, 20:21] + X[:, 30:31], lambda o, t: (o - t).mean(), sgd, rate=0.01), {}
+
+
+def _logarithms_of_what_is_cut_off(*last: nn.Module) -> tuple[Program, dict[str, Any]]:
+    def loss(o: Tensor, t: Tensor) -> Tensor:
+        o = o.clamp(1e-7, 1 - 1e-7)
+        return -(t * o.log() + (1 - t) * (1 - o).log()).mean()
+
+    return with_(mlp(*last, ends=1), X, (Y[:, None] > 4).float(), loss, sgd, rate=0.01), {}
+
+
 def _frozen_zeros() -> tuple[Program, dict[str, Any]]:
     net = mlp()
     nn.init.zeros_(net[0].weight)
@@ -834,6 +852,10 @@ def _frozen_zeros() -> tuple[Program, dict[str, Any]]:
         (_never_a_number, "input scale", "1 of 64 inputs hold NaN or infinity in every example"),
         (_nan_of_one_class, "labels", "no number for targets of -1"),
         (_groups_of_one, "normalization", "over one number"),
+        (_groups_at_one_place, "normalization", "over one number"),
+        (_no_squares, "loss", "stays the same where examples exchange their targets"),
+        (_logarithms_of_what_is_cut_off, "output activation", "no slope"),
+        (partial(_logarithms_of_what_is_cut_off, nn.Tanh()), "output activation", "no slope below 0"),
         (_frozen_zeros, "initialization", "'0.weight' is 0 everywhere and is not trained"),
     ],
 )
@@ -842,6 +864,12 @@ def test_what_a_fifth_blind_collection_showed(made: Callable[[], Any], kind: str
     program, more = made()
     first = found(program, **more)[0]
     assert first.kind == kind and words in first.message
+
+
+def test_logarithms_of_what_a_sigmoid_gives_are_sound() -> None:
+    torch.manual_seed(0)
+    program, more = _logarithms_of_what_is_cut_off(nn.Sigmoid())
+    assert not found(program, **more)
 
 
 @pytest.mark.slow

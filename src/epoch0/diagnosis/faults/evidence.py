@@ -95,6 +95,7 @@ class Pass:
     recut: list[tuple[Any, ...]] = field(default_factory=list)  # shapes before and after a view that exchanges sizes
     shares: list[str] = field(default_factory=list)  # layers with weights that the shares of a softmax go into
     single: list[str] = field(default_factory=list)  # embeddings that look up one row only
+    alone: list[str] = field(default_factory=list)  # norms of groups of one number
 
     @property
     def last(self) -> str:
@@ -259,6 +260,8 @@ class Evidence:
                 found.growth = max(found.growth, (growth, name))
             if isinstance(module, nn.Embedding) and given is not None and given.numel() > 1:
                 found.single += [name] if bool((given == given.flatten()[0]).all()) else []
+            if isinstance(module, nn.GroupNorm) and given is not None:
+                found.alone += [name] if given.numel() == len(given) * module.num_groups else []
             if not isinstance(module, WEIGHTED):
                 return
             found.sunk += [name] if tensors and _sunk(module, tensors[0].detach()) else []

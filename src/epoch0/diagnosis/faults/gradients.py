@@ -148,20 +148,15 @@ def _matters(seen: Evidence, weight: Tensor) -> bool:
 
 def norm_of_one(seen: Evidence, first: Pass) -> Iterator[Fault]:
     """A norm over one number, which leaves nothing of it, or over two, which leaves their order."""
-
-    def of_one(norm: nn.Module, before: nn.Module) -> bool:
-        groups = isinstance(norm, nn.GroupNorm) and norm.num_groups == norm.num_channels
-        alone = isinstance(norm, nn.LayerNorm) and math.prod(norm.normalized_shape) == 1
-        return alone or (groups and isinstance(before, nn.Linear))
-
     pairs = list(pairwise([("", nn.Identity()), *((n, m) for n, m, _ in first.ran)]))
     if seen.batch_size == 2 and any(type(a) is nn.Linear and type(b) is nn.BatchNorm1d for (_, a), (_, b) in pairs):
         message = "Of the two examples of a batch, each number that is normalized becomes -1 and 1."
         yield Fault("batch size", "data", message, "Take batches of 16 or more.", certainty=0.9)
-    for name, norm in [now for (_, before), now in pairs if of_one(now[1], before)][:1]:
+    layers = [n for n, m, _ in first.ran if isinstance(m, nn.LayerNorm) and math.prod(m.normalized_shape) == 1]
+    for name in (layers + first.alone)[:1]:
         message = f"'{name}' normalizes over one number, which it makes a constant."
         kind, fix = "architecture", "Give each place more features: an embedding first."
-        if name == first.last or "GroupNorm" in type(norm).__name__:
+        if name == first.last or name in first.alone:
             kind, fix = "normalization", "Leave it out, or normalize over more numbers."
         yield Fault(kind, name, message, fix, certainty=CERTAIN)
 

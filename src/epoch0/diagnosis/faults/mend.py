@@ -281,7 +281,8 @@ def _try(
         trained = copied.train(steps, seconds)
     except Exception:  # what cannot be made or trained is no cure
         return None
-    chance = trained.curve[0][1]  # what is known before a step was not learned
+    # what is known before a step was not learned, but for weights drawn anew
+    chance = trained.curve[0][1] if changes[0].kind != "initialization" else 0.0
     better = not max(own.known, chance) + BETTER > trained.known and (trained.held or 0) > -KNOWS  # own may be NaN
     if own.by_heart:  # of the examples that were held out
         better = (trained.held or 0) >= max(CLEARLY, (own.held or 0) + SOONER[1])

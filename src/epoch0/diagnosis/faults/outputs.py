@@ -15,6 +15,7 @@ ALIKE = 0.01  # the best loss and the best constant answer's are the same within
 
 SAME_SHAPE = "Give both the same shape: targets[:, None], or outputs.squeeze(1)."
 VALUES = "Values take another loss, such as nn.MSELoss, without a sigmoid; bring them to mean 0 and deviation 1."
+PROBABILITIES = "The loss expects probabilities: end the model with a softmax or a sigmoid, or use a loss of logits."
 NAMES = {"Relu": "ReLU", "LogSoftmax": "log-softmax", "LeakyRelu": "leaky ReLU"}
 
 
@@ -285,7 +286,9 @@ def no_slope_at_outputs(seen: Evidence, reach: Reach) -> Iterator[Fault]:
     outside = float(((reach.output < 0) | (reach.output > 1)).double().mean())
     bits = reach.flat <= outside and bool(((reach.targets == 0) | (reach.targets == 1)).all())
     ends = reach.output.abs().minimum((reach.output.abs() - 1).abs())  # how far outputs are from the ends of a range
-    if reach.last.name in ("Sigmoid", "Softmax", "Tanh") and float((ends > 0.05).double().mean()) > 0.5:
+    if reach.last.name in ("", "Tanh") and outside and (inside or bits):
+        yield Fault("output activation", "outputs", share, PROBABILITIES, certainty=0.9 if inside else 0.84)
+    elif reach.last.name in ("Sigmoid", "Softmax", "Tanh") and float((ends > 0.05).double().mean()) > 0.5:
         fix = "Take rounding, argmax and comparisons out of the loss: they have no slope."
         yield Fault("gradient flow", "loss", f"{share} The last activation is not saturated.", fix, certainty=0.87)
         yield Fault("loss", "loss", share, "Use the cross-entropy, or a smooth form of the score.", certainty=0.86)
@@ -297,12 +300,29 @@ def no_slope_at_outputs(seen: Evidence, reach: Reach) -> Iterator[Fault]:
     elif reach.last.name:
         fix = "Leave the ReLU out: it has no slope where it is shut."
         yield Fault("output activation", "outputs", share, fix, certainty=0.88)
-    elif outside and (inside or bits):
-        fix = "The loss expects probabilities: end the model with a softmax or a sigmoid, or use a loss of logits."
-        yield Fault("output activation", "outputs", share, fix, certainty=0.9 if inside else 0.84)
     else:
         fix = "Use a loss that has a slope everywhere: the Huber loss bounds the gradient, not the error."
         yield Fault("loss", "loss", share, fix, certainty=0.84)
+
+
+def probabilities_wanted(reach: Reach) -> Iterator[Fault]:
+    """A loss that cuts off what is below 0 or above 1, and outputs that can get there: nothing brings them back."""
+    beyond = {"": (-0.5, 1.5), "Tanh": (-0.5,), "Relu": (1.5,)}.get(reach.last.name, ())
+    lost = [value for value in beyond if reach.stands_still(value)]
+    if lost and not reach.stands_still(0.5):
+        behind = f" behind {reach.last.name}" * bool(reach.last.name)
+        message = f"The loss has no slope {'below 0' if lost[0] < 0 else 'above 1'}, where outputs can come{behind}."
+        yield Fault("output activation", "outputs", message, PROBABILITIES, certainty=0.9 if behind else 0.8)
+
+
+def errors_cancel(seen: Evidence, reach: Reach) -> Iterator[Fault]:
+    """The mean of errors with their signs: it falls without bound, and no example's own target counts."""
+    if not reach.values or reach.free != -math.inf:
+        return
+    turned, moved = (float(seen.loss_of(reach.output, t)) for t in (reach.targets.roll(1, 0), reach.targets + 1))
+    if math.isclose(turned, reach.now, rel_tol=1e-5) and not math.isclose(moved, reach.now, rel_tol=1e-5):
+        message = "The loss falls without bound, and stays the same where examples exchange their targets."
+        yield Fault("loss", "loss", message, "Take the squares of errors, or their absolute values.", certainty=0.97)
 
 
 def loss_refuses(seen: Evidence) -> Iterator[Fault]:

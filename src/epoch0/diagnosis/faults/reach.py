@@ -97,6 +97,10 @@ class Reach:
         usual = F.binary_cross_entropy_with_logits
         return all(math.isclose(float(self.score(z)), float(usual(z, wanted)), rel_tol=1e-5) for z, wanted in pairs)
 
+    def stands_still(self, value: float) -> bool:
+        """Whether no example has a slope where all outputs have this value, though the loss could fall from there."""
+        return _flat(self.score, torch.full_like(self.output, value), self.best) > 0.99
+
     def right(self, size: float, dim: int = 1) -> Tensor | None:
         """Outputs that give right classes this much and others nothing; None where targets are no classes."""
         shape, wanted = self.output.shape, self.targets
