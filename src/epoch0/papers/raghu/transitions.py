@@ -457,7 +457,7 @@ def draw_walk(found: Found, axes: plots.Axes) -> None:
     walk, _ = random_walk(found.sweep["inputs"], at.tolist(), walks=50)
     axes.plot(at, walk, "-", color="#000000", linewidth=1.0, label="random walk: one label flips at random")
     _axes(found, axes, "transitions: flips of a label, once round")
-    axes.set_xscale("log")
+    plots.ticks(axes, [tick for tick in (10, 30, 100, 300, 1000, 3000) if at[0] <= tick <= at[-1]], scale="log")
     axes.legend(loc="upper left", bbox_to_anchor=(0.0, 0.88))
 
 
