@@ -158,7 +158,7 @@ def test_the_chance_is_logistic_in_the_numbers(monkeypatch: pytest.MonkeyPatch) 
 
 @given(st.floats(allow_nan=True), st.floats(0, 1), st.floats(allow_nan=True))
 def test_numbers_are_finite_whatever_was_measured(wild: float, cosine: float, other: float) -> None:
-    measured = step(alignment=cosine, second=-cosine, second_pace=wild, change=wild, largest=0.0)
+    measured = step(alignment=cosine, second=-cosine, second_pace=wild, change=wild, reached=wild, largest=0.0)
     found = step_numbers(
         measured,
         signs(
