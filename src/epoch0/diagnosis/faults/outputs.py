@@ -310,9 +310,9 @@ def probabilities_wanted(reach: Reach) -> Iterator[Fault]:
     beyond = {"": (-0.5, 1.5), "Tanh": (-0.5,), "Relu": (1.5,)}.get(reach.last.name, ())
     lost = [value for value in beyond if reach.stands_still(value)]
     if lost and not reach.stands_still(0.5):
-        behind = f" behind {reach.last.name}" * bool(reach.last.name)
+        behind, sure = f" behind {reach.last.name}" * bool(reach.last.name), 0.9 if reach.last.name == "Tanh" else 0.75
         message = f"The loss has no slope {'below 0' if lost[0] < 0 else 'above 1'}, where outputs can come{behind}."
-        yield Fault("output activation", "outputs", message, PROBABILITIES, certainty=0.9 if behind else 0.8)
+        yield Fault("output activation", "outputs", message, PROBABILITIES, certainty=sure)
 
 
 def errors_cancel(seen: Evidence, reach: Reach) -> Iterator[Fault]:
