@@ -19,8 +19,9 @@ EPOCHS, MOST = 50, 2000  # epochs, and steps at most, to learn the targets for a
 OFTEN = 20  # epochs after which little is too little where ten times the rate gives much, of 678 sound programs in none
 BETTER = 0.05  # how much more of the targets a changed copy must know than the program as it is
 RISING, SLOW = 0.05, 0.45  # what a slow program knows after many epochs, and gains in their second half; less is little
+ALSO = ("input scale", "target scale", "loss")  # these: a rate may be too high for the scale of the data
 TRIES = 12  # changes for which the seconds should suffice
-SURE = 0.85  # once a fault seen before training with this certainty is repaired, no other changes are tried
+SURE = 0.85  # once a fault seen before training with this certainty is repaired, few other changes are tried
 UNSTEADY, FALLEN = 1.5, 0.6  # times the first loss: one as large on its way may rise again; as the first, once fallen
 COLLAPSED = 0.1  # share of the outputs' differences that training may leave, where nobody says what is right
 SCHEDULED = 0.01  # a schedule that leaves less of the rate than this within the steps of a trial is too fast
@@ -150,7 +151,7 @@ def mend(seen: Evidence, suspects: Sequence[Fault], seconds: float, tell: Tell) 
             return None
         number = STEPS if program.call.examples >= FEW else LONG // 5
         length = max(FEWEST, min(number, int(seconds / TRIES / max(own.seconds / own.steps, 1e-9))))
-        tried, why, certain = list[Tried](), "", {fault.kind for fault in suspects if fault.certainty >= SURE}
+        tried, why = list[Tried](), ""
         try:
             for changes in () if short and own.steps < FEWEST else _order(suspects, tried, sound and not slow):
                 if (spent := time.thread_time() - started) > seconds:
@@ -159,7 +160,7 @@ def mend(seen: Evidence, suspects: Sequence[Fault], seconds: float, tell: Tell) 
                 tell(" and ".join(change.name for change in changes), min(spent / seconds, 1.0))
                 done = _try(program, seen, changes, own, length, min(2 * seconds / TRIES, seconds - spent))
                 tried += [] if done is None else [done]
-                if done is not None and done.mends and (len(changes) > 1 or changes[0].kind in certain):
+                if done is not None and done.mends and len(changes) > 1:
                     break
         except KeyboardInterrupt:
             why = "Further changes: stopped by Ctrl-C."
@@ -258,13 +259,18 @@ def _order(suspects: Sequence[Fault], tried: Sequence[Tried], only: bool) -> Ite
         pairs = (pair for pair in combinations(changes, 2) if pair[0].kind != pair[1].kind)
         return (pair for pair in pairs if not any(item.mends for item in tried))
 
-    yield from ((change,) for kind in kinds for change in CHANGES if change.kind == kind)
+    sure = {fault.kind for fault in suspects if fault.certainty >= SURE}
+
+    def found() -> bool:
+        return any(item.mends and item.kinds[0] in sure for item in tried)
+
+    yield from ((c,) for kind in kinds for c in CHANGES if c.kind == kind and not found())
     leading = {change.kind: change for change in reversed(best())}
     yield from unmended([leading[kind] for kind in kinds if kind in leading][:3])
-    certain = {fault.kind for fault in suspects if fault.certainty >= SURE}
-    if only or any(item.mends and item.kinds[0] in certain for item in tried):
+    if only:
         return  # what was not suspected is then hardly ever the cause
-    yield from ((change,) for change in CHANGES if change.kind not in kinds)
+    few = found()
+    yield from ((c,) for c in CHANGES if c.kind not in kinds and (c.kind in ALSO or not few))
     yield from unmended(best()[:4])
 
 
