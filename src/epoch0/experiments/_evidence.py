@@ -66,7 +66,6 @@ def settings_of(measured: Numbers, errors: Numbers, samples: Numbers | None, nam
 
 def scores(differences: Array, errors: Array, freedom: Array, scale: Array) -> Array:
     """Differences in standard errors, as normal scores: exactly normal at a true difference of zero and normal data.
-
     Differences are positive where the claim is right; freedom is that of the errors, infinite where they are known. The
     scale is the size of what was subtracted, to tell a difference from rounding.
     """
@@ -105,10 +104,9 @@ def holm(favour: Array) -> int:
 
 
 def pooled(favour: Array) -> float:
-    """The evidence of all settings together: the mean of their scores, none above a cap.
-
-    If the true scores are zero on average it is normal or less spread, however the settings depend on each other: they
-    often share random numbers, so that their sum over the root of their number would be wider.
+    """The evidence of all settings together: the mean of their scores, none above a cap. If the true scores are zero on
+    average it is normal or less spread, however the settings depend on each other: they often share random numbers, so
+    that their sum over the root of their number would be wider.
     """
     return float(np.minimum(favour, CAP).mean())
 
@@ -176,9 +174,8 @@ class LineFit:
         return LineFit(self.slope / factor, self.residual / factor**2, self.bend / factor)
 
     def expected(self, factor: float, freedom: int, sign: int) -> "LineFit":
-        """From so many times the samples, if it is as it looks: with 90 % it is less bent (sign 1), or more (-1).
-
-        What the noise adds to the squares of slope, residuals and curvature is taken off before they grow.
+        """From so many times the samples, if it is as it looks: with 90 % it is less bent (sign 1), or more (-1). What
+        the noise adds to the squares of slope, residuals and curvature is taken off before they grow.
         """
         steep, rest, bend = (
             factor * max(square - noise, 0.0)
@@ -189,9 +186,8 @@ class LineFit:
         return LineFit(slope, max(residual, 0.0), max(math.sqrt(bend) + sign * POWER, 0.0))
 
     def explained(self, freedom: int) -> tuple[float, float]:
-        """The least and the largest share of the variance of the true means that the line may explain.
-
-        The noncentralities of slope and residuals are bounded, each at a quarter of the false-alarm probability.
+        """The least and the largest share of the variance of the true means that the line may explain. The
+        noncentralities of slope and residuals are bounded, each at a quarter of the false-alarm probability.
         """
         steep, root, quarter = abs(self.slope), math.sqrt(self.residual), FALSE_ALARM / 4
         slopes = max(steep - LINE, 0.0) ** 2, (steep + LINE) ** 2
@@ -206,7 +202,6 @@ class LineFit:
 
 def equivalence(given: Settings, resolution: float) -> tuple[Array, float]:
     """How clearly all groups of a setting differ by less than the resolution, a score each; the widest 99 % interval.
-
     Both are relative to the largest mean of the setting.
     """
     pairs = np.array(list(itertools.combinations(range(given.measured.shape[1]), 2))).T

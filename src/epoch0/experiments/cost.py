@@ -33,9 +33,8 @@ class Cost:
         return (self.images + self.evaluated / 3) / self.batch_size
 
     def seconds_a_step(self, seconds: float) -> float:
-        """Time of a training step with one thread, on random data, measured for about so long.
-
-        If the whole batch does not fit into that, its time is extrapolated linearly from the two largest that did.
+        """Time of a training step with one thread, on random data, measured for about so long. If the whole batch does
+        not fit into that, its time is extrapolated linearly from the two largest that did.
         """
         device = chosen_device()
         model = self.model().to(device).train()

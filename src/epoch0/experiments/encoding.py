@@ -34,10 +34,9 @@ class Encoded:
 
 
 def encode(result: Any) -> Encoded:
-    """A result in the exact form the store keeps: floats to the bit, arrays with dtype and shape.
-
-    It may hold numbers (NaN and infinity too), strings, booleans, None, lists, mappings, numpy scalars (kept as Python
-    numbers) and numpy arrays; tuples become lists. An InputError names the place of what cannot be kept exactly.
+    """A result in the exact form the store keeps: floats to the bit, arrays with dtype and shape. It may hold numbers
+    (NaN and infinity too), strings, booleans, None, lists, mappings, numpy scalars (kept as Python numbers) and numpy
+    arrays; tuples become lists. An InputError names the place of what cannot be kept exactly.
     """
     large: dict[str, NDArray[Any]] = {}
 

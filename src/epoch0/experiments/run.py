@@ -25,10 +25,9 @@ _LONGEST = 2000  # characters of a cause
 
 
 class TrialError(RuntimeError):
-    """A trial could not be finished; all others were, and are in the store.
-
-    It names the first ``trial`` that failed, in the order given, its ``cause``, its ``traceback`` in the worker (empty
-    if that died), how many ``failed``, and the ``causes`` of all of them by their keys.
+    """A trial could not be finished; all others were, and are in the store. It names the first ``trial`` that failed,
+    in the order given, its ``cause``, its ``traceback`` in the worker (empty if that died), how many ``failed``, and
+    the ``causes`` of all of them by their keys.
     """
 
     def __init__(self, message: str, trial: Trial, traceback: str, causes: dict[str, str]) -> None:

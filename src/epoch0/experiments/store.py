@@ -107,10 +107,9 @@ class Store:
                 raise sqlite3.DatabaseError(f"trial {key[:12]}...: {error}") from error
 
     def put(self, trial: Trial, result: Mapping[str, Any] | Encoded) -> None:
-        """Keep a finished trial: when this returns, a kill of the process cannot lose it.
-
-        A key that is there already is left as it is: trials are pure, so it is the same result. A disk that is full or
-        not writable is an InputError; the trial is then not in the file, all others are.
+        """Keep a finished trial: when this returns, a kill of the process cannot lose it. A key that is there already
+        is left as it is: trials are pure, so it is the same result. A disk that is full or not writable is an
+        InputError; the trial is then not in the file, all others are.
         """
         if self._database is not None and not self._writes:
             raise InputError(f"{self.path} was opened to read only; open it with Store({str(self.path)!r}) to write.")

@@ -139,9 +139,8 @@ class _Regularized(torch.autograd.Function):
 
 @checked
 def penalty(model: nn.Module) -> Tensor:
-    """What the layers of a model have added to the loss at their last forward pass in train mode, shape ().
-
-    Without a gradient: the layers see to it themselves.
+    """What the layers of a model have added to the loss at their last forward pass in train mode, shape (). Without a
+    gradient: the layers see to it themselves.
     """
     if not (layers := [part for part in model.modules() if isinstance(part, TrajectoryRegularization)]):
         raise InputError(f"the model {type(bare(model)).__name__} has no TrajectoryRegularization layer.")

@@ -16,7 +16,6 @@ from epoch0.tracing.call import parts
 LONG = 20_000  # steps for a program of few examples, whose steps are short
 STEPS, FEWEST = 200, 40  # steps of a trial, and the fewest that are worth making
 EPOCHS, MOST = 50, 2000  # epochs, and steps at most, to learn the targets for a program without suspected faults
-OFTEN = 20  # epochs after which little is too little where ten times the rate gives much, of 678 sound programs in none
 BETTER = 0.05  # how much more of the targets a changed copy must know than the program as it is
 RISING, SLOW = 0.05, 0.45  # what a slow program knows after many epochs, and gains in their second half; less is little
 ALSO = ("input scale", "target scale", "loss")  # these: a rate may be too high for the scale of the data
@@ -97,11 +96,10 @@ class Mending:
         heard = own.held is None or own.others < BY_HEART[2] or own.held > own.known / 8  # not only by heart
         sooner = _slow(own) and any(item.mends and _sooner(own, item.trained) for item in self.tried)
         sooner |= own.by_heart and any(item.mends for item in self.tried)  # what holds for others could be learned
-        rates = SLOWED if own.often and not own.early else SLOWED[2:]
-        other = max((i.trained.known for i in self.tried if i.changes[0].name in rates), default=0.0)
+        smaller = max((i.trained.known for i in self.tried if i.changes[0].name in SLOWED[2:]), default=0.0)
         little = own.above and own.known < CLEARLY
         sooner |= little and any(i.mends and i.trained.known >= own.known + CLEARLY for i in self.tried)
-        sooner |= own.slowly and other >= own.known + CLEARLY
+        sooner |= own.slowly and smaller >= own.known + CLEARLY
         return own.right >= ENOUGH or ((own.learns or (slow and heard)) and not sooner)
 
     @property
@@ -178,8 +176,7 @@ def _own(program: UserProgram, suspects: Sequence[Fault], seconds: float, seen: 
     program.read_for(seconds / 60)
     copied = program.copied()
     own, count = copied.train(STEPS, seconds / 6), program.call.examples
-    epoch = max(seen.steps, math.ceil(count / program.size))
-    epochs, sampled = EPOCHS * epoch, seen.data is None or (count >= SAMPLED and not seen.steps)
+    epochs = EPOCHS * max(seen.steps, math.ceil(count / program.size))
     number = LONG if count < FEW else min(epochs, max(MOST, seen.steps))
     at_once = program.size >= count - program.held  # who steps over all examples at once has thousands of epochs
     if (at_once and count - program.held >= FEW) or (seen.data is None and count >= FEW):
@@ -191,7 +188,7 @@ def _own(program: UserProgram, suspects: Sequence[Fault], seconds: float, seen: 
     if not (enough or math.isnan(own.known) or number <= own.steps):
         own = own.then(copied.train(number - own.steps, seconds / 4, seed=1))
         own = replace(own, early=own.early or (number < epochs and not at_once))
-    own = replace(own, above=copied.now > plain, often=own.steps >= OFTEN * epoch and not sampled)
+    own = replace(own, above=copied.now > plain)
     doubts = any(f.kind in ("learning rate", "optimizer", "loss") for f in suspects)
     doubts |= any(float(group.get("momentum") or 0) > 0.95 for group in program.optimizer.param_groups)
     doubts |= max(own.losses) > (1 if min(own.losses) < FALLEN * own.losses[0] else UNSTEADY) * own.losses[0] > 0

@@ -54,7 +54,6 @@ class Trained:
     untold: bool = False  # whether what is known is by how much the loss has fallen
     idle: str = ""  # why the fall of a loss says nothing
     early: bool = False  # whether it may well be slow: Adam trains it at its usual rate, or few epochs were seen
-    often: bool = False  # whether it has been through all its examples many times
     alike: float = 1.0  # where nobody says what is right: how far the outputs of examples differ, as a share of before
     right: float = 0.0  # of what rewards train: the share whose largest output is right, above that of one answer
     batched: float = math.nan  # the share with the statistics of batches, where that with running ones is small

@@ -99,7 +99,8 @@ class Reach:
 
     def stands_still(self, value: float) -> bool:
         """Whether no example has a slope where all outputs have this value, though the loss could fall from there."""
-        return _flat(self.score, torch.full_like(self.output, value), self.best) > 0.99
+        z = torch.full_like(self.output, value)
+        return tried(self.score, z) is not None and _flat(self.score, z, self.best) > 0.99
 
     def right(self, size: float, dim: int = 1) -> Tensor | None:
         """Outputs that give right classes this much and others nothing; None where targets are no classes."""
