@@ -61,7 +61,7 @@ UNEXPLAINED = (
 
 # Logistic weights of a check's certainty, of a cure that was tried and mends, and of one that was not suspected, and
 # the intercept; fitted by benchmarks/bench_faults.py.
-CERTAINTY = (0.6, 1.65, -0.18, -1.13)
+CERTAINTY = (0.65, 1.68, -0.21, -1.17)
 
 
 @dataclass(frozen=True)
