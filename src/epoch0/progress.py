@@ -12,9 +12,8 @@ Progress = Callable[[float, str], None] | None
 
 
 class ProgressBar:
-    """A bar where there is a terminal or a notebook, else at most one line every few seconds.
-
-    It goes to standard error unless a stream is given; ``every``: seconds between lines in a log.
+    """A bar on a terminal or in a notebook, else at most one line every few seconds. It goes to standard error unless a
+    stream is given; ``every``: seconds between lines in a log.
     """
 
     counted = True  # the bar shows the numbers done and in all; else the part in per cent, and it goes when it is over
@@ -59,12 +58,12 @@ class ProgressBar:
 
 
 class FractionProgress(ProgressBar):
-    """Shows the share that is done, from 0 to 1, and what is being done: ``shown(0.25, "layer 1 of 4")``.
-
-    A log gets lines also while that is one long call, and none where all is quick.
+    """Shows the share that is done, from 0 to 1, and what is being done: ``shown(0.25, "layer 1 of 4")``. A log gets
+    lines also while that is one long call, and none where all is quick.
     """
 
     counted, _said = False, ""
+    _before: float | None = None  # the share that was done before, of work that goes on where it was stopped
 
     def __enter__(self) -> "FractionProgress":
         self._over = threading.Event()
@@ -74,7 +73,13 @@ class FractionProgress(ProgressBar):
         return self
 
     def __call__(self, done: float, what: str) -> None:
-        left = f", about {(time.monotonic() - self._begun) * (1.0 - done) / done:.0f} s left" if done else ""
+        spent = time.monotonic() - self._begun
+        if self._before is None:
+            self._before = done if spent < 1 else 0.0
+            if self._bar is not None:
+                self._bar.reset(self._task, completed=self._before)
+        new = done - self._before
+        left = f", about {spent * (1.0 - done) / new:.0f} s left" if new > 0 else ""
         self._said = f"{100 * done:.0f} % done, {what}{left}"
         self.show(done, what, lambda: self._said)
 

@@ -54,10 +54,13 @@ def test_progress_grows_to_one(monkeypatch: pytest.MonkeyPatch, capfd: pytest.Ca
 def test_progress_is_shown_in_a_log_and_on_a_terminal() -> None:
     log = io.StringIO()
     with FractionProgress("regions", log, every=0.0) as shown:
-        shown(0.25, "layer 1 of 4")
+        shown(0.0, "layer 1 of 4")
+        shown(0.25, "layer 2 of 4")
         shown(1.0, "9 regions")
-    assert log.getvalue().splitlines()[0].startswith("regions: 25 % done, layer 1 of 4, about")
-    assert log.getvalue().splitlines()[1].startswith("regions: 100 % done, 9 regions")
+    lines = log.getvalue().splitlines()
+    assert lines[0].startswith("regions: 0 % done, layer 1 of 4") and "about" not in lines[0]
+    assert lines[1].startswith("regions: 25 % done, layer 2 of 4, about")
+    assert any(line.startswith("regions: 100 % done, 9 regions") for line in lines[2:])
     quiet = io.StringIO()
     with FractionProgress("regions", quiet, every=60.0) as shown:
         shown(0.5, "layer 1 of 4")
@@ -71,3 +74,16 @@ def test_progress_is_shown_in_a_log_and_on_a_terminal() -> None:
     with FractionProgress("regions", terminal) as shown:
         shown(0.5, "layer 1 of 4")
     assert "regions: layer 1 of 4" in terminal.getvalue() and "50%" in terminal.getvalue()
+
+
+def test_what_was_done_before_it_went_on_is_not_counted_as_quick() -> None:
+    log = io.StringIO()
+    with FractionProgress("checkup", log, every=60.0) as shown:
+        shown(0.8, "block 8 of 10")
+        shown._begun -= 100.0  # as if these took so long
+        shown(0.9, "block 9 of 10")
+        assert "90 % done, block 9 of 10, about 100 s left" in shown._said
+    with FractionProgress("checkup", log, every=60.0) as shown:
+        shown._begun -= 100.0  # a first share that took its time
+        shown(0.5, "block 5 of 10")
+        assert "about 100 s left" in shown._said

@@ -109,9 +109,8 @@ def data_fetch(
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
-    """Download a data set and check it, content against checksum.
-
-    Tiny ImageNet and ImageNet are not downloaded; epoch0 data list says where to put them.
+    """Download a data set and check it, content against checksum. Tiny ImageNet and ImageNet are not downloaded; epoch0
+    data list says where to put them.
     """
     from epoch0.data import fetch
 
@@ -130,9 +129,8 @@ def data_path(
 
 
 def doctor(data_dir: DataDir = None, as_json: Json = False) -> None:
-    """What this installation has: versions, devices, data sets, and the command that brings what is missing.
-
-    Leaves with exit code 1 if something is missing that is not optional.
+    """What this installation has: versions, devices, data sets, and the command that brings what is missing. Leaves
+    with exit code 1 if something is missing that is not optional.
     """
     rows = [*_packages(), *_devices_and_data(data_dir)]
     print_rows(rows, as_json)

@@ -53,7 +53,6 @@ class Flips(NamedTuple):
 
     def hats(self, a: Tensor, b: Tensor, rows: Tensor, hats: Tensor) -> Tensor:
         """How far a function of the columns is from its chord at some new rows; ``hats``: of a bend of one, by column.
-
         A column bends the function where it passes zero, which adds a triangle over the whole segment.
         """
         from scipy.sparse import csr_array
@@ -93,10 +92,9 @@ class Cut:
         return here + (0.0 if self.before is None else self.before.bends)
 
     def take(self, values: Tensor, rows: Tensor | None = None, hats: Tensor | None = None) -> Tensor:
-        """The old rows of a tensor and the new ones, or some of them: then the tensor of all is never made.
-
-        Rows are increasing numbers, those of new rows go on from those of the old ones. For a tensor that bends where
-        a column passes zero there are the ``hats``, (columns, elements).
+        """The old rows of a tensor and the new ones, or some of them: then the tensor of all is never made. Rows are
+        increasing numbers, those of new rows go on from those of the old ones. For a tensor that bends where a column
+        passes zero there are the ``hats``, (columns, elements).
         """
         if rows is None:
             rows = torch.arange(len(values) + len(self), device=values.device)
@@ -142,9 +140,8 @@ class Rows(NamedTuple):
 
 
 class Lines:
-    """Points in order along lines; row i of every tensor belongs to point i.
-
-    ``order`` has the rows, line after line, in order of t, and ``line`` the line of each place in it.
+    """Points in order along lines; row i of every tensor belongs to point i. ``order`` has the rows, line after line,
+    in order of t, and ``line`` the line of each place in it.
     """
 
     def __init__(self, line: Tensor, rows: Rows, budget: Budget) -> None:
@@ -159,10 +156,9 @@ class Lines:
         return self.rows.away != 0 if self.unbounded else None
 
     def cut(self, values: Tensor, tolerance: Tensor, step: int, owners: Tensor) -> Cut | None:
-        """Insert a point wherever a column changes its sign between neighbours.
-
-        Values have the shape (rows, columns) and are zero on the faces, as those below the tolerance (groups, columns)
-        count. The owners of the columns, (columns, 3), are like those of rows.
+        """Insert a point wherever a column changes its sign between neighbours. Values have the shape (rows, columns)
+        and are zero on the faces, as those below the tolerance (groups, columns) count. The owners of the columns,
+        (columns, 3), are like those of rows.
         """
         positive, zero = self.decisions.signs(values, tolerance, self.rows.group)
         along = positive.index_select(0, self.order)
@@ -222,9 +218,8 @@ class Lines:
         return cut
 
     def drop_ties(self, step: Largest, number: int, values: Tensor, limit: Tensor) -> Tensor | None:
-        """After a maximum of these values: take out the points at ties that another entry tops.
-
-        A difference below a window's limit is zero. The rows kept, by which all tensors are to be indexed, or None.
+        """After a maximum of these values: take out the points at ties that another entry tops. A difference below a
+        window's limit is zero. The rows kept, by which all tensors are to be indexed, or None.
         """
         mine = (self.rows.owner[:, 0] == number).nonzero()[:, 0]
         at = torch.argsort(self.order)[mine]

@@ -91,7 +91,6 @@ class Largest:
 
     def parted(self, left: Tensor, right: Tensor, limit: Tensor) -> tuple[Tensor, Tensor]:
         """Where no entry of some window is the largest on both sides: the window, and the entry; -1 if there is none.
-
         Inputs are those inside the pieces on both sides, (rows, ...); a difference below a window's limit is zero at a
         corner of a piece. Entries level on a whole side, such as zeros after a ReLU, are all the largest there.
         """
@@ -174,9 +173,8 @@ class Pieces(NamedTuple):
 def follow(
     program: Program, count: int, inside: Callable[[slice], tuple[Tensor, Tensor]], squares: Sequence[Tensor]
 ) -> Pieces:
-    """Slopes and patterns of so many pieces, all in one group of sizes.
-
-    For some of them ``inside`` gives points, ``(pieces, *shape)``, and directions, (directions, pieces or 1, *shape).
+    """Slopes and patterns of so many pieces, all in one group of sizes. For some of them ``inside`` gives points,
+    ``(pieces, *shape)``, and directions, (directions, pieces or 1, *shape).
     """
     size = max(1, _CHUNK // max(program.elements))
     parts = [_followed(program, *inside(slice(i, i + size)), squares) for i in range(0, count, size)]

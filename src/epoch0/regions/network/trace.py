@@ -34,9 +34,8 @@ _IN_PLACE = re.compile(r"__i(add|sub|mul|truediv)__|\w*[a-z0-9]_")
 
 
 def trace(model: nn.Module, shape: tuple[int, ...], device: torch.device | str | None = None) -> Program:
-    """Read the model into steps for points of a shape, in float64 and evaluation mode; the model stays as it is.
-
-    Steps run on the model's own device. An InputError names an operation that mixes points or is not piecewise linear.
+    """Read the model into steps for points of a shape, in float64 and evaluation mode; the model stays as it is. Steps
+    run on the model's own device. An InputError names an operation that mixes points or is not piecewise linear.
     """
     model = bare(model)
     check_model(model)

@@ -88,9 +88,8 @@ def used(numbers: np.ndarray, below: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def joined(mesh: Mesh, cut: Sequence[Mesh]) -> tuple[Mesh, int]:
-    """The whole again after its parts were cut, and the number of pieces on which two parts do not agree.
-
-    An edge between two parts was cut in both at the same points; the points of the first part stay.
+    """The whole again after its parts were cut, and the number of pieces on which two parts do not agree. An edge
+    between two parts was cut in both at the same points; the points of the first part stay.
     """
     points, row = torch.cat([part.points for part in cut]), np.concatenate([part.from_row for part in cut])
     edges = np.concatenate([part.edges + at for part, at in zip(cut, _begins([p.points for p in cut]), strict=True)])
@@ -136,10 +135,9 @@ def _same_pieces(mesh: Mesh, cut: Sequence[Mesh], source: np.ndarray, start: np.
 
 
 class Plane:
-    """A convex polygon partitioned into convex cells; row i of every tensor belongs to vertex i.
-
-    Edge e has the half-edges 2e, from its first to its second vertex, and 2e + 1; cells are to the left of theirs. The
-    step ``last`` is only counted, none for -1; the history has the cells after each step that cut.
+    """A convex polygon partitioned into convex cells; row i of every tensor belongs to vertex i. Edge e has the
+    half-edges 2e, from its first to its second vertex, and 2e + 1; cells are to the left of theirs. The step ``last``
+    is only counted, none for -1; the history has the cells after each step that cut.
     """
 
     infinite = None
@@ -266,10 +264,9 @@ class Plane:
 
 
 class Arrangement:
-    """The chords along which the columns of some values, (rows, columns), cut the cells of a mesh.
-
-    A column is zero below its limit. New points are numbered behind the rows: those on edges edge by edge and from the
-    first vertex of each, then the crossings of chords. Places run along all cells' borders, new points too.
+    """The chords along which the columns of some values, (rows, columns), cut the cells of a mesh. A column is zero
+    below its limit. New points are numbered behind the rows: those on edges edge by edge and from the first vertex of
+    each, then the crossings of chords. Places run along all cells' borders, new points too.
     """
 
     def __init__(self, mesh: Mesh, values: Tensor, limit: Tensor, decisions: Decisions) -> None:
