@@ -227,7 +227,8 @@ def conclude(
     seen: Evidence, faults: tuple[Fault, ...], failed: tuple[str, ...], seconds: float, tell: Tell | None = None
 ) -> FoundFaults:
     """Train the program, try changes where it does not learn, and rank what was seen and what mends it."""
-    done = mend(seen, faults, seconds, tell or (lambda what, share: None)) if seconds > 0 else None
+    other = [fault for fault in faults if fault is not seen.lost]  # what is trained is without that
+    done = mend(seen, other, seconds, tell or (lambda what, share: None)) if seconds > 0 else None
     if seen.lone and done is not None and not (done.sound or (done.mended and seen.lone != MOVES)):
         done = None  # a loss of which only the number is known may not condemn
     return FoundFaults(ranked(faults, done), (*_missing(seen, done), *failed), seen.passes, done)
