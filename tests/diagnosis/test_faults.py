@@ -331,11 +331,18 @@ def test_weights_that_hold_no_numbers_are_named_and_left_as_they_are() -> None:
     before, adam = [p.detach().clone() for p in net.parameters()], torch.optim.Adam(net.parameters(), 1e-2)
     found = find_faults(net, x, y, loss=F.cross_entropy, optimizer=adam, seconds=10)
     assert [(fault.kind, fault.where) for fault in found.faults] == [("initialization", "0.weight")]
-    assert found.faults[0].message.startswith("66 weights of 0.weight, 0.bias, 1.weight are NaN or infinite")
+    assert found.faults[0].message.endswith("before the first step: 66 values of 0.weight, 0.bias, 1.weight.")
     assert found.mending is not None and found.mending.sound
     assert all(
         torch.equal(a.view(torch.int32), b.view(torch.int32)) for a, b in zip(before, net.parameters(), strict=True)
     )
+
+
+@pytest.mark.parametrize("where", ["is lazy", "is on the meta device"])
+def test_weights_that_are_not_there_are_refused(where: str) -> None:
+    net = nn.Sequential(nn.LazyLinear(10)) if "lazy" in where else nn.Sequential(nn.Linear(64, 10)).to("meta")
+    with pytest.raises(InputError, match=f"'0.weight' {where}"):
+        find_faults(net, X, Y, loss=F.cross_entropy, optimizer=sgd(net))
 
 
 def test_an_owner_s_step_that_goes_up() -> None:

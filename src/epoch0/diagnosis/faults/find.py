@@ -9,6 +9,7 @@ from warnings import catch_warnings
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.utils.data import DataLoader, Dataset, IterableDataset, SequentialSampler, Subset
 
 from epoch0.diagnosis.faults import gradients, outputs, updates, values
@@ -16,7 +17,7 @@ from epoch0.diagnosis.faults.body import MOVES, as_handed, comes_to_backward
 from epoch0.diagnosis.faults.evidence import CERTAIN, SAMPLED, Evidence, Fault, raised, twins
 from epoch0.diagnosis.faults.mend import Mending, Tell, mend, ranked
 from epoch0.errors import InputError
-from epoch0.results import first_names
+from epoch0.results import counted, first_names
 from epoch0.seeds import generator
 from epoch0.tracing.call import LENGTH_FIRST, Call, copied_in_full, drawn, exchanged, joined, mapped, parts, same_shapes
 from epoch0.tracing.guard import HALF, noise_kept, unchanged
@@ -78,14 +79,14 @@ def evidence(
     if wrong := [type(item).__name__ for item in optimizers if not isinstance(item, torch.optim.Optimizer)]:
         raise InputError(f"optimizer={wrong[0]}; give a torch.optim.Optimizer over this model, or several.")
     coarse = isinstance(model, nn.Module) and next((p.dtype for p in model.parameters() if p.dtype in HALF), None)
-    unfilled = isinstance(model, nn.Module) and not all(bool(p.isfinite().all()) for p in model.parameters())
-    if optimizers and (coarse or unfilled):
+    unfilled = bool(optimizers) and _unfilled(model)
+    if unfilled or (optimizers and coarse):
         model, optimizers = twins(model, optimizers, {})  # together, so that it still is the optimizer of these
         model = model.float() if coarse else model
     if step is not None and not callable(step):
         raise InputError(f"step={step!r}; give a function step(model, optimizer, loss, x, y).")
     batch, targets, lost = _finite(batch, targets, loss)
-    lost = (_filled(model) if optimizers and unfilled else None) or lost or _rewritten(data)
+    lost = (_filled(model) if unfilled else None) or lost or _rewritten(data)
     call = apart(Call.of(model, batch, targets, loss=loss, forward=forward), data)
     if optimizers and coarse:
         call = replace(call, notes=(copied_in_full(coarse), *call.notes))
@@ -151,14 +152,20 @@ def _finite(batch: Any, targets: Any, loss: Any) -> tuple[Any, Any, Fault | None
     return batch, targets, Fault("data", "inputs", note, fix, certainty=CERTAIN)
 
 
+def _unfilled(model: Any) -> dict[str, Tensor]:
+    """The weights that hold NaN or infinity, by name; what has no values yet, or none here, is refused later."""
+    named = model.named_parameters() if isinstance(model, nn.Module) else ()
+    known = {name: p.detach() for name, p in named if not (is_lazy(p) or p.is_meta)}
+    return {name: p for name, p in known.items() if not bool(p.isfinite().all())}
+
+
 def _filled(model: nn.Module) -> Fault:
-    """Give weights of a copy that hold NaN or infinity the usual values, and say which they were."""
-    bad = {name: p.detach() for name, p in model.named_parameters() if not bool(p.isfinite().all())}
-    where, count = next(iter(bad)), sum(int((~p.isfinite()).sum()) for p in bad.values())
+    """Give those of a copy the usual values, and say which they were."""
+    where, *_ = bad = _unfilled(model)
+    count = sum(int((~p.isfinite()).sum()) for p in bad.values())
     for name, p in bad.items():
-        usual = "bias" not in name.rpartition(".")[2]
-        _ = nn.init.xavier_normal_(p, generator=generator(0)) if p.dim() > 1 else p.fill_(usual)
-    message = f"{count} weights of {first_names(list(bad))} are NaN or infinite before the first step."
+        _ = nn.init.xavier_normal_(p, generator=generator(0)) if p.dim() > 1 else p.fill_(not name.endswith("bias"))
+    message = f"NaN or infinity before the first step: {counted(count, 'value')} of {first_names(list(bad))}."
     fix = f"Initialize {where}, as was done here: torch.empty and torch.Tensor(n, m) hold what was in memory."
     return Fault("initialization", where, message, fix, certainty=CERTAIN)
 
