@@ -19,7 +19,7 @@ FACTORIES = {
     torch.randn, torch.as_tensor,
 }  # fmt: skip
 FETCHING = {torch.Tensor.cpu, torch.Tensor.numpy, torch.from_numpy}
-ON_THE_CPU_ONLY = {"hats"}  # branches that look at the device first
+ON_THE_CPU_ONLY = {"hats", "_where"}  # branches that look at the device first
 
 
 class Watch(TorchFunctionMode):

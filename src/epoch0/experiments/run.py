@@ -73,8 +73,7 @@ class Progress(ProgressBar):
         super().end()
 
     def _said(self) -> str:
-        share = 100 * self._done // self._total if self._total else 100
-        text = f"{self._done} of {self._total} done ({share} %)"
+        text = f"{self._done} of {self._total} done ({100 * self._done // self._total if self._total else 100} %)"
         ran, took = self._done - self._found, time.monotonic() - self._begun
         if self._done == self._total:
             text += f", {self._found} of them before" if self._found else ""

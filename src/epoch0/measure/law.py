@@ -524,8 +524,7 @@ def normed(op: Op, flow: Flow, value: Tensor, batch_norm: str) -> Flow:
         if op.name == "group_norm":
             over, shape = (2,), x.reshape(len(x), int(given["num_groups"]), -1).shape
         elif batch_norm == "eval" and given.get("running_mean") is not None and given.get("running_var") is not None:
-            scale = scale.to(x) / (given["running_var"].reshape(channels) + eps)
-            return flow.moved(flow.square * scale)
+            return flow.moved(flow.square * (scale.to(x) / (given["running_var"].reshape(channels) + eps)))
         elif op.name == "batch_norm":
             over = (0, *over)
     else:

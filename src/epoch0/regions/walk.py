@@ -18,7 +18,7 @@ Complex = TypeVar("Complex", bound=Lines | Plane)  # a partition: its rows are p
 Part = tuple[Any, Tensor]  # of a partition, and the rows it has there
 Values = dict[int, Tensor]  # of the slots of a program
 
-BLOCK = 96 << 20  # bytes of the tensors carried at a time: a few times what a processor's cache holds
+BLOCK = 24 << 20  # bytes of the tensors carried at a time: about what a processor's cache holds
 LEVELS = 8  # blocks that are held together, about: those of the pieces that a piece is a piece of
 _HAT = 5  # what an element costs that is added for a bend, in those of a product
 _CACHE = 1 << 17  # numbers that a step reads at a time: they stay in the cache

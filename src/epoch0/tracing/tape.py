@@ -161,8 +161,7 @@ def prepare_forward_derivatives() -> None:
 def how_it_ran(batch_norm: str | None, dropout: bool) -> list[str]:
     """How batch norm, ``"train"``, ``"eval"`` or None, and dropout were treated, in words."""
     statistics = {"train": "statistics of this batch, as in training", "eval": "running statistics"}
-    found = [f"batch norm used the {statistics[batch_norm]}"] if batch_norm else []
-    return found + ["dropout was off"] * dropout
+    return ([f"batch norm used the {statistics[batch_norm]}"] if batch_norm else []) + ["dropout was off"] * dropout
 
 
 def together(*looks: Mapping[int, Change]) -> dict[int, Change]:

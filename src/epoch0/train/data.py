@@ -166,9 +166,8 @@ class CentreCrop:
 
     def __call__(self, image: "Image", u: NDArray[np.float64]) -> NDArray[np.uint8]:
         """Bytes of shape (size, size, 3), from an RGB image."""
-        side = min(image.size)
         # the longer side is cut to whole pixels, as the reference implementations do
-        wide, tall = (self.shorter * length // side for length in image.size)
+        wide, tall = (self.shorter * length // min(image.size) for length in image.size)
         left, upper = round((wide - self.size) / 2), round((tall - self.size) / 2)
         square = (left, upper, left + self.size, upper + self.size)
         return np.asarray(image.resize((wide, tall), _BILINEAR).crop(square), np.uint8)

@@ -194,8 +194,7 @@ def _least(score: Callable[[Tensor], Tensor], start: Tensor, size: float) -> tup
             mean.lerp_(slope, 0.1)
             square.mul_(0.999).addcmul_(slope, slope, value=0.001)
             scale = (square.sqrt() / math.sqrt(1 - 0.999 ** (at + 1))).add_(1e-8)
-            rate = 0.3 * size * (1 - at / STEPS) ** 1.5
-            z.detach().addcdiv_(mean, scale, value=-rate / (1 - 0.9 ** (at + 1)))
+            z.detach().addcdiv_(mean, scale, value=-0.3 * size * (1 - at / STEPS) ** 1.5 / (1 - 0.9 ** (at + 1)))
     with torch.no_grad():
         further = [tried(score, start + k * (where - start)) for k in (10, 1000)]
         far = [math.inf if item is None else float(item) for item in further]

@@ -72,8 +72,7 @@ def table(found: Found) -> Table:
     more = moment_table(phases)
     for row, cell in zip(more, phases, strict=True):
         row["gain"] = phase("tanh", math.sqrt(cell.spec.variance), cell.spec.bias_std).chi
-    empty = {**dict.fromkeys([*rows[0], *more[0]], math.nan), "kind": ""}
-    return Table({**empty, **row} for row in (*rows, *more))
+    return Table({**dict.fromkeys([*rows[0], *more[0]], math.nan), "kind": "", **row} for row in (*rows, *more))
 
 
 def claims(found: Found) -> Claims:

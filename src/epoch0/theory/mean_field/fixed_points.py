@@ -116,8 +116,7 @@ def _bracket(kept: Array, bias: Array, q: Array, square: Array, start: int) -> t
     next_high, next_low = start + after.argmax(axis=1), start - before.argmax(axis=1)
     low = np.where(rises, q[next_high - 1], np.where(falls, q[next_low], q[start]))
     high = np.where(rises, q[next_high], np.where(falls, q[np.minimum(next_low + 1, len(q) - 1)], q[start]))
-    high = np.where(rises & ~after.any(axis=1), np.inf, high)
-    return low, np.where(falls & ~before.any(axis=1), -1.0, high)
+    return low, np.select([falls & ~before.any(axis=1), rises & ~after.any(axis=1)], [-1.0, np.inf], high)
 
 
 @checked
