@@ -903,3 +903,68 @@ def test_a_table_read_column_by_column_is_learned_by_heart(turned: bool) -> None
     looked = found(model, x, y, F.mse_loss, 2e-3, seconds=60)
     assert kinds(looked) == ([] if turned else ["labels", "data", "architecture"]), str(looked)
     assert turned or "of the examples in training" in looked.faults[0].message
+
+
+@pytest.mark.parametrize("turned", [True, False])
+def test_places_and_channels_exchanged_compare_each_place_with_each(turned: bool) -> None:
+    draw = torch.Generator().manual_seed(0)
+    y = torch.randn(300, 1, 40, generator=draw)
+    x = y + 0.3 * torch.randn(y.shape, generator=draw)
+    model = nn.Sequential(nn.Conv1d(1, 8, 5, padding=2), nn.ReLU(), nn.Conv1d(8, 1, 5, padding=2))
+    with warnings.catch_warnings(action="ignore"):  # torch tells of the shapes, too
+        looked = found(model, x, y.mT if turned else y, lambda output, target: F.mse_loss(output, target))
+        named = found(model, x, y.mT if turned else y, lambda output, target: F.mse_loss(input=output, target=target))
+    assert kinds(looked) == ["shapes"] * turned, str(looked)
+    assert not turned or "(n, 1, 40)" in looked.faults[0].message
+    assert turned or not named.faults
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_the_sign_of_a_loss_that_draws_actions(sign: float) -> None:
+    """Log probabilities times rewards of actions that the loss itself draws: its minus may not be missing."""
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randn(600, 10, generator=draw)
+    y = (x @ torch.randn(10, 4, generator=draw)).argmax(1)
+
+    def policy(output: Tensor, target: Tensor) -> Tensor:
+        law = torch.distributions.Categorical(logits=output)
+        action = law.sample()
+        reward = (action == target).float()
+        return sign * (law.log_prob(action) * (reward - reward.mean()) / (reward.std() + 1e-6)).mean()
+
+    looked = found(nn.Sequential(nn.Linear(10, 64), nn.ReLU(), nn.Linear(64, 4)), x, y, policy, 3e-3)
+    assert kinds(looked) == ["loss"] * (sign > 0), str(looked)
+
+
+@pytest.mark.parametrize("share", [1.0, 0.2])
+def test_a_step_that_goes_up_a_little_follows_another_loss(share: float) -> None:
+    def step(model: nn.Module, optimizer: torch.optim.Optimizer, loss: Any, x: Tensor, y: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        value: Tensor = loss(model(x), y)
+        value.backward()
+        for p in model.parameters():
+            other = torch.randn(p.shape, generator=torch.Generator().manual_seed(p.numel()))
+            assert p.grad is not None
+            p.grad = (1 - share) * other / other.norm() - share * p.grad / (p.grad.norm() + 1e-12)
+        optimizer.step()
+        return value
+
+    model = mlp()
+    sgd = torch.optim.SGD(model.parameters(), 0.1)
+    looked = find_faults(model, X[:100], Y[:100], loss=F.cross_entropy, optimizer=sgd, step=step, seconds=0)
+    assert ("update" in kinds(looked)) == (share == 1.0), str(looked)
+
+
+def test_a_frozen_model_and_a_norm_over_one_number_have_two_names() -> None:
+    frozen = mlp().requires_grad_(False)
+    sgd = torch.optim.SGD(list(frozen.parameters()), 0.1)
+    looked = find_faults(frozen, X[:100], Y[:100], optimizer=sgd, seconds=0)
+    assert kinds(looked)[:2] == ["gradient flow", "update"], str(looked)
+    alone = nn.Sequential(nn.LayerNorm(1), nn.Flatten(), nn.Linear(X.shape[1], 32), nn.ReLU(), nn.Linear(32, 10))
+    looked = find_faults(alone, X[:100, :, None], Y[:100], optimizer=adam(alone), seconds=0)
+    assert kinds(looked)[:2] == ["architecture", "normalization"], str(looked)
+    assert (
+        looked.faults[0].message
+        == looked.faults[1].message
+        == "'0' normalizes over one number, which it makes a constant."
+    )

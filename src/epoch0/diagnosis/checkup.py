@@ -221,7 +221,7 @@ def checkup(
         most = SECONDS if program is None else max(0.0, min(SECONDS, seconds - (time.process_time() - started)))
         a_step = one.seconds * max(1.0, min(64, call.examples) / max(one.examples, 1)) * 1.2
         length = affordable(a_step, most) or (LENGTHS[-1] if trial else None)
-        why_not = "" if length else f"left out: it would take more than {most:.0f} CPU seconds; {wanted}"
+        why_not = "" if length else f"left out, as it would take more than {most:.0f} CPU seconds; {wanted}"
     if length is not None:
         beside = program or Evidence(call)
         if program is None and not (invented or same):  # beside a trial it costs nothing

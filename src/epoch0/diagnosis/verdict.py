@@ -238,8 +238,8 @@ def assess(step: StepEffect, signs: Signs, trial: TrialResult | None, adam: Step
         reason = f"in {len(best.losses)} steps at {best.rate:g} the loss {_loss_course(best, constant)}"
     else:
         cause, held = "learns", [value for value in (step.held, step.second_held) if value is not None]
-        reason = f"one step moves the outputs as the loss wants (cosine {max(step.alignment, step.second):.2f}"
-        reason += f", {max(held):.2f} on examples it has not seen)" if held else ")"
+        reason = f"one step moves the outputs as the loss wants (cosine {max(step.alignment, step.second):z.2f}"
+        reason += f", {max(held):z.2f} on examples it has not seen)" if held else ")"
     evidence: Evidence = "step 0" if trial is None else "trial"
     return Recipe(optimizer, trains, chance, rate, step.largest, reason, evidence, cause, numbers)
 
@@ -355,7 +355,7 @@ def _failure(step: StepEffect, signs: Signs, runs: Sequence[Run], constant: floa
     if signs.saturated:
         return "saturated", f"most values are saturated after {first_names(signs.saturated, 1)}{seen}"
     if (cosine := max(step.alignment, step.second)) < 0.3:
-        text = f"a step moves the outputs of all examples alike (cosine {cosine:.2f} with what the loss wants)"
+        text = f"a step moves the outputs of all examples alike (cosine {cosine:z.2f} with what the loss wants)"
         return "blind", f"{text}{seen}"
     if (most := max((run.drop for run in runs), default=0.5)) <= 0:
         return "slow", f"at no rate tried its loss falls{' below that of one answer for all' * bool(constant)}{seen}"

@@ -559,9 +559,8 @@ def _without_reentry() -> Iterator[None]:
 
 
 def as_written() -> AbstractContextManager[Any]:
-    """Run the python of compiled parts, in which every call can be seen."""
-    compiled = "torch._dynamo" in sys.modules  # else nothing can have been compiled
-    return torch.compiler.set_stance("force_eager") if compiled else nullcontext()
+    """Run the python of compiled parts, in which every call can be seen; without dynamo nothing can be compiled."""
+    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
 
 
 def _in_full(model: Any) -> tuple[nn.Module, tuple[str, ...]]:

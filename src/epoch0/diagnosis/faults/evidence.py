@@ -91,7 +91,7 @@ class Pass:
     normed: bool = False  # whether a norm comes right after it
     problem: str = ""  # why there is no loss
     # functions that made (n, n) of (n,) and (n, 1), of n examples, and distances of so many outputs from one target
-    tables: list[tuple[str, int]] = field(default_factory=list)
+    tables: list[tuple[str, Any]] = field(default_factory=list)
     recut: list[tuple[Any, ...]] = field(default_factory=list)  # shapes before and after a view that exchanges sizes
     shares: list[str] = field(default_factory=list)  # layers with weights that the shares of a softmax go into
     single: list[str] = field(default_factory=list)  # embeddings that look up one row only
@@ -122,14 +122,16 @@ class _Heard(Calls):
 
 
 def _broadcasts(count: int, into: Pass) -> _Heard:
-    """Records where a column and a row of all examples make a table, several outputs lie far from one, views."""
+    """Records where as many outputs as targets make a table, where several outputs lie far from one, and views."""
     row, column, found = (count,), (count, 1), into.tables
 
     def note(name: str, args: Any, kwargs: Any, made: Any) -> None:
         two = [a for a in args[:2] if isinstance(a, Tensor)]
         if (shapes := {tuple(a.shape) for a in two}) == {row, column} and meaning(name).kind not in {*MOVES, "linear"}:
             pairs = two[0].data_ptr() == two[1].data_ptr() or (isinstance(made, Tensor) and made.dtype == torch.bool)
-            found.extend([] if pairs else [(name, 0)])  # a table that is meant compares all with themselves
+            found.extend([] if pairs else [(name, (row, column))])  # a table that is meant compares all with themselves
+        elif name in DISTANCES and len(sizes := {math.prod(shape) for shape in shapes}) == 1:
+            found.extend([(name, tuple(shapes))] * (math.prod(torch.broadcast_shapes(*shapes)) not in sizes))
         if name in DISTANCES and column in shapes and {(len(s), s[0]) for s in shapes} == {(2, count)}:
             found.extend((name, width) for width in {s[1] for s in shapes} - {1})
         if name in ("view", "reshape") and isinstance(made, Tensor) and isinstance(args[0], Tensor):

@@ -195,9 +195,8 @@ def _joined(model: Any, parts: tuple[torch.optim.Optimizer, ...]) -> torch.optim
 
 
 def apart(call: Call, data: Any = None) -> Call:
-    """The call with its examples along the dimension where they can be separated: the first, or the second."""
-    loaded = isinstance(data, DataLoader | Dataset)  # what comes from these has the examples first
-    return (call if loaded and call.examples > 1 else call.examples_first()).divided()
+    """The call with its examples along the dimension where they can be separated: the first of a loader, or second."""
+    return (call if isinstance(data, DataLoader | Dataset) and call.examples > 1 else call.examples_first()).divided()
 
 
 def own_optimizers(model: Any) -> list[torch.optim.Optimizer]:

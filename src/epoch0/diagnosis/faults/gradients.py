@@ -155,10 +155,10 @@ def norm_of_one(seen: Evidence, first: Pass) -> Iterator[Fault]:
     layers = [n for n, m, _ in first.ran if isinstance(m, nn.LayerNorm) and math.prod(m.normalized_shape) == 1]
     for name in (layers + first.alone)[:1]:
         message = f"'{name}' normalizes over one number, which it makes a constant."
-        kind, fix = "architecture", "Give each place more features: an embedding first."
-        if name == first.last or name in first.alone:
-            kind, fix = "normalization", "Leave it out, or normalize over more numbers."
-        yield Fault(kind, name, message, fix, certainty=CERTAIN)
+        fix = "Leave it out, normalize over more numbers, or give each place more features (an embedding first)."
+        yield Fault("normalization", name, message, fix, certainty=CERTAIN - 0.005)
+        if name != first.last and name not in first.alone:
+            yield Fault("architecture", name, message, fix, certainty=CERTAIN)
 
 
 def one_linear_map(seen: Evidence) -> Iterator[Fault]:

@@ -64,9 +64,11 @@ def state_as_output(seen: Evidence, reach: Reach) -> Iterator[Fault]:
 def table_of_examples(seen: Evidence) -> Iterator[Fault]:
     """A row of all examples meets a column of them, and makes a table; or several outputs meet one target."""
     for name, outputs in seen.first.tables[:1]:
-        message = f"'{name}' of shapes (n,) and (n, 1), n the {seen.call.examples} examples, compares each with each."
         fix = SAME_SHAPE
-        if outputs:
+        if isinstance(outputs, tuple):
+            shapes = " and ".join(str(("n", *shape[1:])).replace("'", "") for shape in outputs)
+            message = f"'{name}' of shapes {shapes}, n the {seen.call.examples} examples, compares each with each."
+        else:
             message = f"'{name}' compares {outputs} outputs of an example, (n, {outputs}), with its one target, (n, 1)."
             fix = "Pick the output that the target is of, outputs.gather(1, index), or give the model a single one."
             if (t := seen.targets) is not None and bool(torch.isin(t, torch.arange(outputs, device=t.device)).all()):
@@ -175,7 +177,7 @@ def loss_without_floor(reach: Reach) -> Iterator[Fault]:
     if good > bad and (far or bad - reach.through < 0.1 * (good - reach.through)):
         message = f"Right answers have a loss of {good:.3g}, wrong ones of {bad:.3g}: its sign is wrong."
         yield Fault("loss", "loss", message, "Minimize the negative of it.", certainty=0.95)
-    elif far:
+    elif far and not math.isclose(*(float(reach.score(reach.output + k)) for k in (0, 1)), rel_tol=1e-5):  # normalizes
         floor = f"to {reach.through:.3g}" if math.isfinite(reach.through) else "without bound"
         message = f"The loss of classes falls {floor}: it expects logarithms of probabilities."
         fix = "End the model with log_softmax, or use cross_entropy on logits."
@@ -307,12 +309,11 @@ def no_slope_at_outputs(seen: Evidence, reach: Reach) -> Iterator[Fault]:
 
 def probabilities_wanted(reach: Reach) -> Iterator[Fault]:
     """A loss that cuts off what is below 0 or above 1, and outputs that can get there: nothing brings them back."""
-    beyond = {"": (-0.5, 1.5), "Tanh": (-0.5,), "Relu": (1.5,)}.get(reach.last.name, ())
+    beyond = {"": (-0.5, 1.5), "Tanh": (-0.5,), "Relu": (1.5,)}.get(last := reach.last.name, ())
     lost = [value for value in beyond if reach.stands_still(value)]
     if lost and not reach.stands_still(0.5):
-        behind, sure = f" behind {reach.last.name}" * bool(reach.last.name), 0.9 if reach.last.name == "Tanh" else 0.75
-        message = f"The loss has no slope {'below 0' if lost[0] < 0 else 'above 1'}, where outputs can come{behind}."
-        yield Fault("output activation", "outputs", message, PROBABILITIES, certainty=sure)
+        message = f"The loss has no slope {'below 0' if lost[0] < 0 else 'above 1'}, where outputs can come."
+        yield Fault("output activation", "outputs", message, PROBABILITIES, certainty=0.9 if "Tanh" in last else 0.75)
 
 
 def errors_cancel(seen: Evidence, reach: Reach) -> Iterator[Fault]:

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from epoch0.tracing.call import drawn
+from epoch0.tracing.guard import noise_kept
 
 ROWS = 64  # examples whose targets are used
 ROUNDS, STEPS = 4, 80  # a loss is minimized over outputs in rounds of STEPS steps of Adam, until a round gains little
@@ -140,6 +141,8 @@ def reach(output: Tensor, targets: Any, loss: Callable[[Any, Any], Tensor]) -> R
         first = tried(score, out)
     if first is None or not bool(first.isfinite()):
         return None
+    if not torch.equal(first, score(out)):  # it draws at random: from here on always the same
+        loss = noise_kept()(loss)
     inner = torch.Size((count, *last.shape[1:]))
     size = max(1.0, float(wanted.double().abs().max())) if wanted.is_floating_point() else 1.0
     noise = torch.randn(inner, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(out.device)

@@ -27,6 +27,7 @@ def coverage(seen: Evidence) -> Iterator[Fault]:
     if not trained:
         message, fix = "No parameter of the model requires a gradient.", "Set requires_grad on what is to be trained."
         yield Fault("gradient flow", "optimizer", message, fix, certainty=CERTAIN)
+        yield Fault("update", "optimizer", message, fix, certainty=CERTAIN - 0.005)
     elif len(missing) == len(trained):
         message = f"The optimizer holds none of {len(trained)} parameters: it is another model's, or an earlier one's."
         fix = "Make the optimizer last, of this model's parameters()."
@@ -59,7 +60,7 @@ def coverage(seen: Evidence) -> Iterator[Fault]:
 def uphill(seen: Evidence, after: After) -> Iterator[Fault]:
     """A first step along the gradient instead of against it, unless a likelihood without targets is maximized."""
     meant = seen.call.targets is None and seen.optimizers[0].param_groups[0].get("maximize", False)
-    if after.towards >= 0.05 and not meant:
+    if after.towards >= 0.3 and not meant:
         message = f"The first step goes up the gradient (cosine {after.towards:.2f})."
         fix = "Look at the sign of the update: a gradient negated, or maximize=True."
         yield Fault("update", "step", message, fix, certainty=0.97)

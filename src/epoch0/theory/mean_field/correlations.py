@@ -376,8 +376,7 @@ def _hinge_pair(a: Array, b: Array, cosine: Array, sine: Array, chance: Array) -
 
     with np.errstate(over="ignore"):
         apart = np.where(cosine > 0, a - b, a + b) / s
-        square = apart**2 + 2 * lower * np.where(cosine > 0, a * b, -a * b)
-        density = s / (2 * math.pi) * np.exp(-square / 2)
+        density = s / (2 * math.pi) * np.exp(-(apart**2) / 2 - lower * np.where(cosine > 0, a * b, -a * b))
     return np.asarray((a * b + cosine) * chance - b * beyond(a, b) - a * beyond(b, a) + density)
 
 

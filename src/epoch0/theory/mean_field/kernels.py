@@ -283,8 +283,7 @@ class Pairs:
         across -= (across @ middle)[:, None] * middle
         left, sizes, _ = np.linalg.svd(across, full_matrices=False)
         kept = sizes > 1e-11 * max(float(sizes[0]), 1e-300)
-        places = left[:, kept] * sizes[kept]
-        return [np.einsum("ia,ak->ik", item, places) for item in weights]
+        return [np.einsum("ia,ak->ik", item, left[:, kept] * sizes[kept]) for item in weights]
 
 
 def _enough(series: Array, sizes: Array) -> int:

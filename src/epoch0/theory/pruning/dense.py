@@ -80,9 +80,8 @@ def dense_moments(
         focus[layer] = _focused(float(focus[layer + 1]), float(fourth[layer]) / width)
     a, b, n = errors_c, np.clip(entering_c, 0.0, 1.0), examples
     common, rest = (1 - a + a * n) * (1 - b + b * n), (n - 1) * (1 - a) * (1 - b)
-    fan_in = np.asarray(widths[:-1], dtype=np.float64)
     # the loss is a mean over examples: each brings 1/n of its gradient
-    squares = weight_std**2 / fan_in * errors * entering * (common + rest) / n**2
+    squares = weight_std**2 / np.asarray(widths[:-1], dtype=np.float64) * errors * entering * (common + rest) / n**2
     return DenseMoments(q, c, entering, entering_c, fourth, focus, common / (common + rest), squares)
 
 

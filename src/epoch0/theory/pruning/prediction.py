@@ -224,8 +224,7 @@ def law_of_moments(
     entry = _entry(ratio, row, column, logs)
     for _ in range(_ROUNDS):  # the noise depends on the entries, and they on what is left to explain
         square, fourth = (float((k * np.exp(k * GRID) * entry).sum() * STEP) for k in (2, 4))
-        excess = fourth / square**2 / share - 1
-        noise = [excess * float((other**2).mean()) / len(other) for other in (column, row)]
+        noise = [(fourth / square**2 / share - 1) * float((k**2).mean()) / len(k) for k in (column, row)]
         row, column = (_without_noise(item, of_it) for item, of_it in zip(shown, noise, strict=True))
         entry = _entry(ratio, row, column, logs)
     if zeros > 0:  # what is not 0 has the mean square 1 / share
