@@ -968,3 +968,30 @@ def test_a_frozen_model_and_a_norm_over_one_number_have_two_names() -> None:
         == looked.faults[1].message
         == "'0' normalizes over one number, which it makes a constant."
     )
+
+
+@pytest.mark.parametrize("moved", ["nowhere", "in the data", "in the loss"])
+def test_targets_that_are_the_inputs_are_copied(moved: str) -> None:
+    """A network that reads from left to right sees the token it is to say, unless data or loss move it on."""
+    draw = torch.Generator().manual_seed(0)
+    text = (
+        torch.randint(12, (300, 1), generator=draw) + torch.randint(1, 4, (300, 1), generator=draw) * torch.arange(11)
+    ) % 12
+
+    class Reader(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words, self.lstm, self.end = nn.Embedding(12, 16), nn.LSTM(16, 32, batch_first=True), nn.Linear(32, 12)
+
+        def forward(self, tokens: Tensor) -> Tensor:
+            out: Tensor = self.end(self.lstm(self.words(tokens))[0])
+            return out
+
+    def loss(output: Tensor, target: Tensor) -> Tensor:
+        first = int(moved == "in the loss")
+        return F.cross_entropy(output[:, : output.shape[1] - first].flatten(0, 1), target[:, first:].flatten())
+
+    x, y = (text[:, :-1], text[:, 1:]) if moved == "in the data" else (text, text)
+    looked = found(Reader(), x, y, loss)
+    assert kinds(looked) == ["labels"] * (moved == "nowhere"), str(looked)
+    assert moved != "nowhere" or looked.faults[0].message.startswith("Targets are the inputs themselves")

@@ -65,8 +65,7 @@ class Distances(Result):
         spread = f"{mean}, median {middle:.4g}, from {low:.4g} to {high:.4g}"
         rows = [f"distance to the nearest boundary of {counted(len(self), 'example')}: {spread}"]
         rows.append(f"  times {self.neurons} neurons: {self.mean * self.neurons:.4g}")
-        for i, name in enumerate(self.layers):
-            rows.append(f"  nearest in {name:<20} {int((self.owner_layer == i).sum()):>8}")
+        rows += [f"  nearest in {n:<20} {int((self.owner_layer == i).sum()):>8}" for i, n in enumerate(self.layers)]
         return "\n".join([*rows, *(f"  note: {note}" for note in self.notes)])
 
 

@@ -306,8 +306,7 @@ class _Replay(operations.Calls):
             for old, fresh in zip(tensors, new, strict=True):
                 if id(old) in old_inputs:
                     self.replace(old, fresh)
-            rest = iter(new)
-            result = None if name == "setitem" else operations.map_tensors(result, lambda _: next(rest))
+            result = None if name == "setitem" else operations.map_tensors(result, lambda _: new.pop(0))
         return result
 
 

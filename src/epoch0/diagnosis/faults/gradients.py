@@ -356,17 +356,17 @@ def dropped_always(seen: Evidence, quiet: tuple[Tensor, Tensor]) -> Iterator[Fau
 
 
 def future_seen(seen: Evidence) -> Iterator[Fault]:
-    """Outputs that see the token they must predict: targets are the inputs moved on, and later ones matter."""
+    """Outputs that see the token they must predict: later ones matter, or targets are the inputs, not moved on."""
     tokens, targets = seen.call.batch, seen.call.targets
     if not isinstance(tokens, Tensor) or not isinstance(targets, Tensor) or tokens.is_floating_point():
         return
     if tokens.dim() != 2 or targets.shape != tokens.shape or (length := tokens.shape[1]) < 4:
         return
-    moved = [k for k in (1, 2, 3) if float((targets[:, :-k] == tokens[:, k:]).double().mean()) >= 0.9]
+    moved = [k for k in range(4) if float((targets[:, : length - k] == tokens[:, k:]).double().mean()) >= 0.9]
     if moved and moved[0] > 1:
         fix = "Move them on once: look for a shift in the data and another one in the model or the loss."
         yield Fault("labels", "targets", f"Targets are the tokens {moved[0]} places on.", fix, certainty=0.9)
-    if 1 not in moved:
+    if not {0, 1}.intersection(moved):
         return
     half = length // 2
     before, later = tokens[:, :half], tokens[:, half:]
@@ -374,7 +374,16 @@ def future_seen(seen: Evidence) -> Iterator[Fault]:
     one, two = (seen.quietly(seen.model, ids) for ids in (tokens, torch.cat([before, new], 1)))
     if (axis := next((a for a in (1, 2) if one.dim() > a and one.shape[a] == length), None)) is None:
         return
-    if float((one - two).double().abs().narrow(axis, 0, half).max()) > 1e-4 * float(one.abs().max()):
+    apart, least = (one - two).double().abs(), 1e-4 * float(one.abs().max())
+    ahead, own = (float(apart.narrow(axis, start, count).max()) > least for start, count in ((0, half), (half, 1)))
+    if moved[0] == 0:
+        others = torch.cat([targets[:, 1:2], targets[:, 1:]], 1)  # a loss that moves them leaves the first place out
+        if own and not ahead and seen.loss_of(seen.first.output, others) != seen.loss_of(seen.first.output, targets):
+            message = "Targets are the inputs themselves: each output sees the token that it is to say, and copies it."
+            yield Fault(
+                "labels", "targets", message, "Move them on: model(x[:, :-1]) against x[:, 1:].", certainty=0.95
+            )
+    elif ahead:
         message = f"Outputs at the first {half} places change with tokens after them, which are their targets."
         fix = "Give the attention a causal mask; a network in both directions cannot predict the next token."
         yield Fault("architecture", "outputs", message, fix, certainty=0.95)

@@ -283,8 +283,7 @@ def circle_table(found: Found) -> Table:
             one = bounds[name](entry, cell.spec.width)
             beside[name] = [2 * math.pi * one**layer for layer in layers]
         beside["drawn_length"] = cell["lengths"][0]
-        for name, values in drawn.items():
-            beside[name] = [dict(zip(shown.spec.shown, values, strict=True)).get(layer) for layer in layers]
+        beside |= {n: [dict(zip(shown.spec.shown, v, strict=True)).get(k) for k in layers] for n, v in drawn.items()}
         return {"length": cell["lengths"]}, beside, {"layer": layers}
 
     return found.rows(row)

@@ -347,12 +347,11 @@ class Kernel(Shown):
         return found
 
     def __str__(self) -> str:
-        seen = self.to_dict()
-        sparse = f", density {self.density:g}" if self.density < 1 else ""
+        seen, (rows, columns) = self.to_dict(), self.nngp.shape
         network = f"{self.architecture} {self.activation} network, {counted(self.depth, 'hidden layer')}"
-        law = f"weight_std={self.weight_std:g}, bias_std={self.bias_std:g}{sparse}"
-        inputs = f"{self.nngp.shape[0]} x {self.nngp.shape[1]} inputs"
-        lines = [f"{network}, {law}; {inputs}", f"{'':14}{'least':>14}{'median':>14}{'most':>14}"]
+        sparse = f", density {self.density:g}" * (self.density < 1)
+        law = f"weight_std={self.weight_std:g}, bias_std={self.bias_std:g}{sparse}; {rows} x {columns} inputs"
+        lines = [f"{network}, {law}", f"{'':14}{'least':>14}{'median':>14}{'most':>14}"]
         for name, word in {"q": "variance q", "correlation": "correlation", "ntk": "NTK"}.items():
             lines.append(f"{word:14}" + "".join(f"{seen[name][k]:>14.6g}" for k in ("least", "median", "most")))
         if self.layer_error > 1e-11:
