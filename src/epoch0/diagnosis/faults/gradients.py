@@ -377,8 +377,9 @@ def future_seen(seen: Evidence) -> Iterator[Fault]:
     apart, least = (one - two).double().abs(), 1e-4 * float(one.abs().max())
     ahead, own = (float(apart.narrow(axis, start, count).max()) > least for start, count in ((0, half), (half, 1)))
     if moved[0] == 0:
-        others = torch.cat([targets[:, 1:2], targets[:, 1:]], 1)  # a loss that moves them leaves the first place out
-        if own and not ahead and seen.loss_of(seen.first.output, others) != seen.loss_of(seen.first.output, targets):
+        out, others = one.detach().requires_grad_(), torch.cat([targets[:, 1:2], targets[:, 1:]], 1)
+        at = torch.autograd.grad(seen.loss_of(out, targets) - seen.loss_of(out, others), out)[0]  # where the first acts
+        if own and not ahead and at.narrow(axis, 0, 1).any() and not at.narrow(axis, 1, length - 1).any():
             message = "Targets are the inputs themselves: each output sees the token that it is to say, and copies it."
             yield Fault(
                 "labels", "targets", message, "Move them on: model(x[:, :-1]) against x[:, 1:].", certainty=0.95

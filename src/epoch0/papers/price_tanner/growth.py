@@ -280,8 +280,7 @@ def circle_table(found: Found) -> Table:
         growth, error = mean_and_error(cell["growth"])
         beside: dict[str, Any] = {"growth": [None, *growth.tolist()], "growth_error": [None, *error.tolist()]}
         for name in ("paper_lower", "lower", "exact", "upper"):
-            one = bounds[name](entry, cell.spec.width)
-            beside[name] = [2 * math.pi * one**layer for layer in layers]
+            beside[name] = [2 * math.pi * bounds[name](entry, cell.spec.width) ** layer for layer in layers]
         beside["drawn_length"] = cell["lengths"][0]
         beside |= {n: [dict(zip(shown.spec.shown, v, strict=True)).get(k) for k in layers] for n, v in drawn.items()}
         return {"length": cell["lengths"]}, beside, {"layer": layers}
