@@ -469,6 +469,7 @@ def noisy_classes(m: Any, x: Tensor, y: Tensor) -> Tensor:
     return F.cross_entropy(m(x + 0.3 * torch.randn_like(x)), y, label_smoothing=0.1)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("loss_of", [views, hidden_values, same_class, noisy_classes])
 def test_labels_that_lie_beside_are_no_targets_of_a_body_of_its_own(loss_of: Any) -> None:
     """No loss is given: that the outputs are no classes is nothing against them; that they should be is seen."""

@@ -340,6 +340,7 @@ def test_a_view_in_the_place_of_a_permutation(cut: bool) -> None:
     assert [fault.kind for fault in looked.faults if "view" in fault.message] == ["shapes"] * cut
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("fault", ["dropout", "columns", ""])
 def test_what_a_regression_hardly_sees(fault: str) -> None:
     """Outputs that dropout sets to zero, and a target that is small beside the other; both learn the rest."""
@@ -362,7 +363,8 @@ def test_a_program_that_learns_is_looked_at_again_where_its_rate_is_in_doubt(rat
     assert looked.mending is not None and (looked.mending.own.steps > 200) == (rate > 0.1)
 
 
-@pytest.mark.parametrize("fault", ["turned", "exchanged", ""])
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("fault", ["exchanged", "turned", ""])
 def test_targets_the_other_way_round(fault: str) -> None:
     """Maps with rows and columns exchanged; alike and not alike in a loss of distances."""
     draw = torch.Generator().manual_seed(0)
@@ -892,7 +894,8 @@ def test_a_loop_body_may_name_what_never_got_a_value() -> None:
     assert schedule.last_epoch == 0 and optimizer.param_groups[0]["lr"] == 1e-3
 
 
-@pytest.mark.parametrize("turned", [True, False])
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("turned", [False, True])
 def test_a_table_read_column_by_column_is_learned_by_heart(turned: bool) -> None:
     """Reshaped and not turned it loses its rows: what is learned of some examples holds for no others."""
     draw = torch.Generator().manual_seed(5)
