@@ -381,9 +381,8 @@ def future_seen(seen: Evidence) -> Iterator[Fault]:
         at = torch.autograd.grad(seen.loss_of(out, targets) - seen.loss_of(out, others), out)[0]  # where the first acts
         if own and not ahead and at.narrow(axis, 0, 1).any() and not at.narrow(axis, 1, length - 1).any():
             message = "Targets are the inputs themselves: each output sees the token that it is to say, and copies it."
-            yield Fault(
-                "labels", "targets", message, "Move them on: model(x[:, :-1]) against x[:, 1:].", certainty=0.95
-            )
+            fix = "Move them on: model(x[:, :-1]) against x[:, 1:]."
+            yield Fault("labels", "targets", message, fix, certainty=0.95)
     elif ahead:
         message = f"Outputs at the first {half} places change with tokens after them, which are their targets."
         fix = "Give the attention a causal mask; a network in both directions cannot predict the next token."

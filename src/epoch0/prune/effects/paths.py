@@ -448,9 +448,8 @@ def _layer(name: str, mask: Tensor, on_path: Tensor | None) -> LayerMask:
     kept, effective = int(mask.count_nonzero()), None if on_path is None else int(on_path.count_nonzero())
     along = [mask.movedim(axis, 0).reshape(mask.shape[axis], -1) for axis in range(min(mask.dim(), 2))]
     rows, columns = ([int((~item.any(1)).sum()) for item in along] + [0, 0])[:2]
-    status = f"{kept - effective} kept weights on no path" if effective is not None and effective < kept else "ok"
-    status = "idle: no path goes through it" if effective == 0 else status
-    status = "dead: nothing is kept" if kept == 0 else status
+    used = f"{kept - effective} kept weights on no path" if effective is not None and effective < kept else "ok"
+    status = "dead: nothing is kept" if kept == 0 else "idle: no path goes through it" if effective == 0 else used
     counts = mask.numel(), kept, effective, kept / max(mask.numel(), 1)
     return LayerMask(name, tuple(mask.shape), *counts, rows, columns, status)
 

@@ -283,7 +283,8 @@ class Pairs:
         across -= (across @ middle)[:, None] * middle
         left, sizes, _ = np.linalg.svd(across, full_matrices=False)
         kept = sizes > 1e-11 * max(float(sizes[0]), 1e-300)
-        return [np.einsum("ia,ak->ik", item, left[:, kept] * sizes[kept]) for item in weights]
+        places = left[:, kept] * sizes[kept]
+        return [np.einsum("ia,ak->ik", item, places) for item in weights]
 
 
 def _enough(series: Array, sizes: Array) -> int:

@@ -60,7 +60,8 @@ def gaussian_mean(f: Callable[[Any], Any], q: Annotated[Number, Within(0)], brea
 def _panel_means(f: Callable[[Any], Any], scale: Array, breaks: tuple[float, ...]) -> Array:
     """E f(scale Z) for each scale > 0, shape (m,) to shape (m,)."""
     steps = 2.0 ** np.arange(-2, max(math.ceil(math.log2(max(_SDS * float(scale.max()), 1.0))), 0) + 1)
-    marks = np.unique(np.concatenate([point + np.concatenate([-steps, [0.0], steps]) for point in {0.0, *breaks}]))
+    around = np.concatenate([-steps, [0.0], steps])
+    marks = np.unique(np.concatenate([point + around for point in {0.0, *breaks}]))
     # in units of standard deviations, shape (m, edges); marks out of range fold onto the ends, as empty panels
     with np.errstate(over="ignore"):
         inner = np.clip(marks / scale[:, None], -_SDS, _SDS)
