@@ -550,17 +550,6 @@ def test_weights_that_are_all_zero_are_the_cause_and_not_the_architecture() -> N
     assert kinds(found(Words(zero=True), x, (x[:, 0] > 50).long()))[0] == "initialization"
 
 
-@pytest.mark.parametrize("padded", [True, False])
-@pytest.mark.parametrize("unknown", [True, False])
-def test_words_that_are_nearly_all_unknown(unknown: bool, padded: bool) -> None:
-    """Padding after a text, as often as it comes, is none of them."""
-    draw = torch.Generator().manual_seed(0)
-    x = torch.randint(2, 100, (200, 40), generator=draw)
-    x = torch.where((x < 98) & unknown, 1, x)
-    x = x.where(torch.arange(40) < (3 if padded else 40), 0)
-    assert ("most are unknown" in str(found(Words(), x, x[:, 0] % 2))) == unknown
-
-
 @pytest.mark.parametrize("size", [2, 32])
 def test_a_norm_over_two_examples_leaves_their_order(size: int) -> None:
     model = nn.Sequential(nn.Linear(64, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 10))

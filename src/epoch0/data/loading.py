@@ -123,7 +123,6 @@ def _read(known: KnownSet, files: dict[KnownFile, Path]) -> tuple[np.ndarray, np
     parts, verified = zip(*(parsed(known, file, path) for file, path in files.items()), strict=True)
     if known.format == "idx":
         return *parts, all(verified)
-    # a batch cut off between two records is still a well-formed batch; its siblings tell
     first, count = next(iter(files.values())).name, len(parts[0][0])
     for path, (images, _) in zip(files.values(), parts, strict=True):
         if len(images) != count:

@@ -185,7 +185,7 @@ def checkup(
     one = first["adam"]
     fewer, count = call, one.used  # a gain is a mean over examples and units
     if one.seconds > COSTLY:  # two at least, to see whether they differ
-        count = min(count, max(2, 3 * call.examples // 8))
+        count = max(2, 3 * count // 8)
     if call.splits and count < call.examples:
         fewer = call.rows(slice(0, count))
         step_of = f"one step was followed on {one.used}, and " if one.used < call.examples else ""

@@ -230,7 +230,8 @@ def _read(
     model.eval()
     few = seen.rows(slice(0, min(seen.examples, BATCH))) if seen.splits else seen
     with torch.no_grad():
-        known, known_seen = (None if one is None else _pairs_ordered(one, one.run(model), seed) for one in (held, few))
+        told = [None if one is None else pairs_ordered(one, one.run(model), seed) for one in (held, few)]
+        known, known_seen = (None if pairs is None else pairs[0] for pairs in told)
     value = None
     if held is not None:
         try:
@@ -242,19 +243,21 @@ def _read(
     return known, known_seen, max((base - sum(last) / len(last)) / max(abs(base), 1e-12), -1.0), value
 
 
-def _pairs_ordered(call: Call, raw: Any, seed: int) -> float | None:
-    """Share of pairs whose loss is lower with their own targets than exchanged; None where one tells nothing."""
+def pairs_ordered(call: Call, raw: Any, seed: int, rows: int = BATCH // 2) -> tuple[float, int] | None:
+    """Share of pairs whose loss is lower with their own targets than exchanged, of a few examples and OTHERS each, and
+    how many pairs have different ones; None where they tell nothing.
+    """
     if not isinstance(targets := call.targets, Tensor) or not targets.dim():
         return None
     count = len(targets)
     chosen = torch.randperm(count, generator=generator(seed, 0x7072))
-    few, classes = chosen[: BATCH // 2], not targets.is_floating_point() and targets.dim() == 1
+    few, classes = chosen[:rows], not targets.is_floating_point() and targets.dim() == 1
     entropy = classes and call.criterion in (None, F.cross_entropy) and bool((targets >= 0).all())
     if entropy and (scores := call.output(raw).detach()).dim() == 2:  # the loss is lower where the score is higher
         right, theirs = targets[few, None].long(), targets[chosen[:OTHERS]].long()
         same, different = scores[few].gather(1, right), scores[few][:, theirs]
         wins = ((same > different) + 0.5 * (same == different))[right != theirs]
-        return float(wins.mean()) if wins.numel() else None
+        return (float(wins.mean()), wins.numel()) if wins.numel() else None
     won: list[float] = []
 
     def row(tensor: Tensor, i: int) -> Tensor:
@@ -270,7 +273,7 @@ def _pairs_ordered(call: Call, raw: Any, seed: int) -> float | None:
         except InputError:
             return None
         won += [1.0 if own < value else 0.5 if own == value else 0.0 for value in other]
-    return sum(won) / len(won) if {*won} - {0.5} else None
+    return (sum(won) / len(won), len(won)) if {*won} - {0.5} else None
 
 
 def constant_loss(call: Call) -> float | None:

@@ -42,9 +42,8 @@ class Follower:
     def __init__(self, tape: Tape) -> None:
         self.tape, self.events = tape, needed(tape)
         self.users: dict[int, list[Op]] = defaultdict(list)
-        for event in self.events:
-            for node in event.inputs:
-                self.users[node].append(event)
+        for node, event in ((n, e) for e in self.events for n in e.inputs):
+            self.users[node].append(event)
 
     def only_user(self, node: int) -> Op | None:
         """The one operation that uses a tensor; None if several do."""

@@ -29,7 +29,6 @@ def _of(paper: str) -> dict[str, Artifact]:
     places = importlib.import_module(package).__path__
     modules = [importlib.import_module(f"{package}.{iter_module.name}") for iter_module in pkgutil.iter_modules(places)]
     declared = {item.id: item for module in modules for item in getattr(module, "ARTIFACTS", ())}
-    # fig2 comes before fig10
     order = sorted(declared, key=lambda id: [int(s) if s.isdigit() else s for s in re.split(r"(\d+)", id)])
     return {id: declared[id] for id in order}
 

@@ -236,9 +236,8 @@ class NormSummary(Result):
         return [{"method": m, "width": width, "failure": self.failures[m]} for m, width in self.widths.items()]
 
     def __str__(self) -> str:
-        cells = [["method", "width", "to exact", "failure"]]
-        for method, width in self.widths.items():
-            cells.append([method, str(width), f"{width / self.widths['exact']:.2f}", f"{self.failures[method]:.4f}"])
+        cells, least = [["method", "width", "to exact", "failure"]], self.widths["exact"]
+        cells += [[m, str(n), f"{n / least:.2f}", f"{self.failures[m]:.4f}"] for m, n in self.widths.items()]
         layers, inputs = counted(self.layers, "ReLU layer"), counted(self.samples, "input")
         head = f"Width for {layers} to keep the squared norm of {inputs} within a factor 1 ± {self.eps:g} in each,"
         likely = f"with probability at least {1 - self.delta:g} ({self.direction}):"

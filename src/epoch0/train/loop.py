@@ -473,7 +473,6 @@ def _build(optimizer: str | Callable[..., Optimizer], parameters: list[nn.Parame
     if not parameters:
         raise InputError("the model has no parameter that requires a gradient; nothing to train.")
     if isinstance(optimizer, str):
-        # a fourth of the time
         fused = optimizer != "sgd" and all(p.is_floating_point() and p.device.type == "cpu" for p in parameters)
         optimizer = functools.partial(OPTIMIZERS[optimizer], **({"fused": True} if fused else {}))
     with reworded(lambda problem: InputError(f"the optimizer {optimizer} cannot be made: {problem}.")):

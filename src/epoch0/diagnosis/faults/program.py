@@ -20,7 +20,8 @@ from torch import Tensor
 
 from epoch0.diagnosis.faults.evidence import Evidence, OwnStep, copied, rate_of, stepped
 from epoch0.diagnosis.faults.reach import ROWS, reach
-from epoch0.diagnosis.trial import shuffled
+from epoch0.diagnosis.trial import OTHERS as COMPARED
+from epoch0.diagnosis.trial import pairs_ordered, shuffled
 from epoch0.seeds import generator
 from epoch0.tracing.call import Call, as_written, mapped, parts, same_shapes
 from epoch0.tracing.guard import denormals_as_zero, same_noise, unchanged
@@ -209,14 +210,15 @@ class UserProgram:
         if lags := batched >= ENOUGH and slowest >= SLOWEST and (1 - slowest) ** len(losses) > 0.01:
             curve[-1], batched = (len(losses), batched), math.nan  # after longer training they will be as good
         apart = self.held and not self.untold and math.isfinite(losses[-1])
-        held = self.known(seed, rest, batches=lags) if apart else None
+        held, others = self.known(seed, rest, batches=lags) if apart else None, self.held
+        if held is not None and held < curve[-1][1] / 2 and self.call.targets is not None:
+            held, others = self._ranked(held, seed, lags)
         left = rate_of(self.optimizer) / rate if rate > 0 else 1.0
         spent = time.thread_time() - started
-        done = Trained(tuple(curve), tuple(losses), held, spent, left, bar, self.held, batched=batched)
-        usual = isinstance(self.optimizer, ADAM) and rate >= USUAL
         right = self._right() if curve[-1][1] <= -KNOWS else 0.0  # where its sign may be that of a reward
-        told: dict[str, Any] = {"untold": self.untold, "idle": self.idle, "alike": self.alike}
-        return dataclasses.replace(done, **told, early=usual, right=right)
+        told: dict[str, Any] = {"untold": self.untold, "idle": self.idle, "alike": self.alike, "batched": batched}
+        told |= {"early": isinstance(self.optimizer, ADAM) and rate >= USUAL, "right": right}
+        return Trained(tuple(curve), tuple(losses), held, spent, left, bar, others, **told)
 
     def _right(self) -> float:
         few = self.call.rows(slice(0, self.read)) if self.call.splits else self.call
@@ -225,6 +227,19 @@ class UserProgram:
             hits, usual = few.output(few.raw()).argmax(1) == y, y == y.mode().values
             return float((hits.double().mean() - usual.double().mean()) / (1 - usual.double().mean()))
         return 0.0
+
+    def _ranked(self, held: float, seed: int, batches: bool) -> tuple[float, int]:
+        """What is known of the examples held out, or by ranks where that is more and three of its standard errors, and
+        how many of them tell: all, or fewer where hardly a third of the pairs of targets differ. By ranks a few outputs
+        that are far too certain do not weigh.
+        """
+        few, count = self.call.rows(slice(self.call.examples - self.held, None)), min(self.held, self.read)
+        with unchanged(few.model), torch.no_grad():
+            few.model.train(batches)
+            share, pairs = pairs_ordered(few, few.raw(), seed, count) or (0.5, count * COMPARED)
+        by_ranks, differ = 2 * share - 1, pairs / (count * COMPARED)
+        known = by_ranks if by_ranks > max(held, 3 / math.sqrt(count * differ)) else held
+        return known, int(self.held * min(1.0, 3 * differ))
 
     def _one(self, rows: Call) -> float:
         if self.step is None:

@@ -197,19 +197,6 @@ def label_inside(seen: Evidence, inputs: Tensor, targets: Tensor) -> Iterator[Fa
         yield Fault("data", "inputs", message, "Leave it out: it is not there when the model is used.", "step 0", 0.9)
 
 
-def unknown_words(seen: Evidence) -> Iterator[Fault]:
-    """Texts that are nearly all one word, which is no padding: other words come before and after it."""
-    tokens = seen.call.batch if seen.data is None else seen.data[0]
-    if not isinstance(tokens, Tensor) or tokens.is_floating_point() or tokens.dim() != 2 or tokens.shape[1] < 4:
-        return
-    for real in (tokens >= 0, tokens != tokens[:, -1].mode().values):  # without what may be padding
-        same = tokens == (word := tokens[real].mode().values) if bool(real.any()) else ~real
-        around, share = same[:, 0] & ~same.all(1) & (same | ~real)[:, -1], float(same[real].double().mean())
-        if share > 0.9 and float(around.double().mean()) > 0.1:
-            message = f"{share:.0%} of all words are {int(word)}."
-            yield Fault("data", "inputs", message, "See how words become numbers: most are unknown.", "step 0", 0.7)
-
-
 def _foreseen(seen: Evidence, targets: Tensor) -> bool:
     """Whether the output for the last of some tokens changes with that token among the inputs."""
 

@@ -131,7 +131,6 @@ def further(found: Found) -> Claims:
     text = f"{above} of {cells.size} counts above; {cells[:, -1].max():g} of {_most(spec, spec.depth - 1)} at the most"
     lines = [float(arrangement_regions(spec.width * (layer + 1), 2)) for layer in range(spec.depth)]
     names = [f"layer {layer + 1}" for layer in range(spec.depth)]
-    # after one layer for certain
     as_lines = "the number of regions after n > 1 layers is at most that of as many lines in general position"
     theorem = "the number of regions is at most (1 + k + k(k - 1)/2)^n, k neurons in each of n layers"
     return {

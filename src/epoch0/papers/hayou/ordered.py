@@ -90,7 +90,6 @@ def claims(found: Found) -> Claims:
         **bare.bounded("Theorem 1 as stated holds without biases too", bare.column("bound") < 1, *bound, names=at_bare),
         nothing: _of(bare, at_bare, at_least, 0.95),
     }
-    # well-conditioned on the edge of chaos, in neither phase beside it
     for kind, part in _phases(found):
         gain = part[0]["gain"]
         text = f"{kind}: ill-conditioned, m_1 is chi^(L-1) = {gain:.3g}^(L-1) times m_L, chi within {FACTOR:.0%}"

@@ -180,7 +180,6 @@ def scored_batches(sets: Sets, seed: int, batches: int, per_class: int) -> Batch
     for label in range(sets.classes):
         own = np.flatnonzero(sets.plain.targets.cpu().numpy() == label)
         rows += list(enumerate(source.choice(own, min(per_class, len(own)), replace=False)))
-    # the first of every class, then the second, ...
     chosen = np.array([image for _, image in sorted(rows, key=lambda row: row[0])])
     parts = [torch.as_tensor(np.sort(part)) for part in np.array_split(chosen, batches) if len(part)]
     return [sets.plain.batch(part, 0) for part in parts]

@@ -237,7 +237,6 @@ def claims(name: str, high: float, found: Found) -> Claims:
             decided[text] = ahead(deepest.leads("sbp-sr", other, high))
     more = deepest.leads("sbp-sr", "snip", high, dead)
     decided[f"{where} has no more fully pruned layers than SNIP"] = ahead(more, decide=at_most)
-    # networks that differ in their depth alone
     families: dict[tuple[Any, ...], list[Panel]] = {}
     for each in panels:
         network = each.recipe.network

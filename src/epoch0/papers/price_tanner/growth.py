@@ -138,7 +138,6 @@ def depth_claims(found: Found) -> Claims:
         layer, length, error, count = rows.of("layer", "length", "length_error", "runs")
         text = f"log length is linear in depth (density {density:g})"
         decided[text] = by(linear, layer, np.log(length), error / length, count)
-    # of each network in which the curve stayed alive
     logs = [np.log(lengths[(lengths > 0).all(axis=1)][:, 1:]) for lengths in (cell["lengths"] for cell in found)]
     densities, names = [f"density {item:g}" for item in found.sweep["density"]], "density {density:g}, layer {layer}"
     rates = tables.over_runs(increasing, [tables.slopes(item) for item in logs], names=densities)
