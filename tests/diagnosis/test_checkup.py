@@ -621,6 +621,7 @@ def test_a_checkup_costs_so_many_runs(
 ) -> None:
     """A large model feels each of them; whether a pass takes long is estimated on 16, so it is set here."""
     monkeypatch.setattr("epoch0.diagnosis.step.COSTLY", 0.0 if long else 1e9)
+    monkeypatch.setattr("epoch0.diagnosis.step.PASS", 0.0)
     (first, *seen), back = forward_and_back(examples)
     assert first == 16 and len(seen) <= runs and len(back) <= ways_back
     if long:  # then a larger batch costs no more

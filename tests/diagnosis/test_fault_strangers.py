@@ -91,22 +91,6 @@ def test_several_outputs_against_one_target(distance: Any) -> None:
     assert kinds(classes)[:2] == ["labels", "shapes"] and "one-hot" in classes.faults[0].fix
 
 
-@pytest.mark.parametrize("turned", [True, False])
-def test_a_masked_model_is_asked_for_what_is_masked(turned: bool) -> None:
-    draw = torch.Generator().manual_seed(0)
-    words = (torch.randint(4, (200, 1), generator=draw) + torch.arange(12)) % 16 + 1
-    hidden = torch.rand(words.shape, generator=draw) < 0.2
-    x, y = words.masked_fill(hidden, 0), words.masked_fill(hidden if turned else ~hidden, -100)
-    model = nn.Sequential(nn.Embedding(17, 16), nn.Linear(16, 17))
-    looked = found(model, x, y, lambda outputs, targets: F.cross_entropy(outputs.transpose(1, 2), targets))
-    assert kinds(looked) == ["labels"] * turned, str(looked)
-    padded = torch.where(torch.arange(12) < 8, words, 0)  # a copy task: what is left out is padding
-    copied = found(
-        model, padded, padded.masked_fill(padded == 0, -100), lambda o, t: F.cross_entropy(o.movedim(2, 1), t)
-    )
-    assert not kinds(copied)
-
-
 def test_what_is_wrong_with_a_step_stands_beside_what_mended_it() -> None:
     def clipped(model: nn.Module, optimizer: Any, loss: Any, x: Tensor, y: Tensor) -> None:
         optimizer.zero_grad()
@@ -340,15 +324,13 @@ def test_a_view_in_the_place_of_a_permutation(cut: bool) -> None:
     assert [fault.kind for fault in looked.faults if "view" in fault.message] == ["shapes"] * cut
 
 
-@pytest.mark.sample(2)
-@pytest.mark.parametrize("fault", ["dropout", "columns", ""])
+@pytest.mark.parametrize("fault", ["dropout", ""])
 def test_what_a_regression_hardly_sees(fault: str) -> None:
-    """Outputs that dropout sets to zero, and a target that is small beside the other; both learn the rest."""
-    values = torch.stack([X[:, 0] * 300, X[:, 1] + X[:, 2]] if fault == "columns" else [X[:, 0], X[:, 1]], 1)
+    """Outputs that dropout sets to zero; it learns the rest."""
     torch.manual_seed(0)
-    model = mlp(nn.Dropout(0.5), ends=2) if fault == "dropout" else mlp(ends=2)
-    looked = found(model, X, values, F.mse_loss, seconds=60)
-    assert kinds(looked)[:1] == {"dropout": ["regularization"], "columns": ["target scale"], "": []}[fault], str(looked)
+    model = mlp(nn.Dropout(0.5), ends=2) if fault else mlp(ends=2)
+    looked = found(model, X, X[:, :2], F.mse_loss, seconds=60)
+    assert kinds(looked)[:1] == ["regularization"] * (fault == "dropout"), str(looked)
 
 
 @pytest.mark.parametrize("rate", [0.5, 1e-2])
@@ -987,3 +969,60 @@ def test_targets_that_are_the_inputs_are_copied(moved: str) -> None:
     looked = found(Reader(), x, y, loss)
     assert kinds(looked) == ["labels"] * (moved == "nowhere"), str(looked)
     assert moved != "nowhere" or looked.faults[0].message.startswith("Targets are the inputs themselves")
+
+
+@pytest.mark.parametrize("positive", [True, False])
+def test_a_logarithm_of_outputs_wants_outputs_above_zero(positive: bool) -> None:
+    """The Poisson loss of counts, as some libraries have it: of the outputs, not of their logarithm."""
+    counts = torch.poisson(X[:, 10:14].exp().mean(1, keepdim=True), generator=torch.Generator().manual_seed(0))
+
+    def poisson(output: Tensor, target: Tensor) -> Tensor:
+        return (output - target * (output + 1e-7).log()).mean()
+
+    model = mlp(*[nn.Softplus()] * positive, ends=1)
+    nn.init.constant_(model[4].bias, -0.2)  # type: ignore[arg-type]
+    looked = found(model, X, counts, poisson)
+    assert kinds(looked)[:2] == ([] if positive else ["loss", "output activation"]), str(looked)
+    assert positive or looked.faults[1].fix == "End with a softplus or an exponential."
+
+
+@pytest.mark.parametrize("made", ["for shares", "of a sigmoid"])
+def test_an_overlap_of_maps_wants_shares(made: str) -> None:
+    maps = (X > 0.5).float().reshape(-1, 1, 8, 8)
+
+    def dice(output: Tensor, target: Tensor) -> Tensor:
+        shares = output.sigmoid() if made == "of a sigmoid" else output
+        return 1 - (2 * (shares * target).sum() + 1) / (shares.sum() + target.sum() + 1)
+
+    looked = found(nn.Conv2d(1, 1, 3, padding=1), X.reshape(-1, 1, 8, 8), maps, dice)
+    assert kinds(looked)[:1] == ["output activation"] * (made == "for shares"), str(looked)
+
+
+@pytest.mark.parametrize("missing", [True, False])
+def test_a_number_that_stands_for_what_is_missing(missing: bool) -> None:
+    """-999 in one place of ten; a column of its own that is far away, or mostly zeros, is none."""
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randn(400, 10, generator=draw)
+    there = torch.rand(400, 10, generator=draw) < 0.1
+    x = torch.where(there, -999.0 if missing else 0.0, x)
+    x = x if missing else torch.cat([x[:, 1:], torch.full((400, 1), 50.0)], 1)
+    looked = found(nn.Linear(10, 1), x, x[:, :1].clamp(-1), F.mse_loss)
+    assert ("data" in kinds(looked)) == missing, str(looked)
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_a_body_that_trains_on_the_labels_of_the_batch_before(late: bool) -> None:
+    """Nothing before training shows it; with the usual loop a copy learns, so what the body pairs is named, too."""
+    kept: list[Tensor] = []
+
+    def step(model: nn.Module, optimizer: Any, loss: Any, x: Tensor, y: Tensor) -> Tensor:
+        kept.append(y)
+        optimizer.zero_grad()
+        value = loss(model(x), kept[max(len(kept) - 1 - late, 0)][: len(x)])
+        value.backward()
+        optimizer.step()
+        return torch.as_tensor(value)
+
+    looked = found(mlp(), X[:480], Y[:480], rate=3e-3, step=step, seconds=20)
+    assert kinds(looked)[:3] == ["update", "labels", "data"] * late, str(looked)
+    assert not late or "of one batch" in looked.faults[1].fix

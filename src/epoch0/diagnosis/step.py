@@ -38,11 +38,11 @@ USUAL: dict[Optimizer, float] = {"adam": 1e-3, "sgd": 1e-2}  # the rate of the f
 COSTLY = 0.05
 """CPU seconds of a forward and backward pass from which derivatives along a step are taken from differences."""
 
-FEW = 16  # examples of the batch that do where a pass takes so long; half of them are held out of the step
+FEW, PASS = 32, 0.1  # it is then followed on FEW examples at least, more if a pass over half of them takes PASS seconds
 
-AN_OPERATION, A_VALUE, A_FLOP, A_PRODUCT = 7e-6, 6.7e-10, 1.3e-11, 6.8e-12
-"""CPU seconds of each in one thread, a flop of a convolution and of other products, fitted to the passes of 99 networks
-of other libraries that take over 3 ms: 88 % of them within a factor of 1.5, all but two within 2.
+AN_OPERATION, A_VALUE, A_PRODUCT, A_FLOP, A_GROUPED = 7e-6, 6.7e-10, 6.8e-12, 1.3e-11, 2e-10
+"""CPU seconds of each in one thread, the last three of a flop: of products, of convolutions, and of those in groups;
+fitted to the passes of 99 networks of other libraries: 88 % of them within a factor of 1.5.
 
 A clock would give a model another verdict on a busy day."""
 
@@ -53,7 +53,7 @@ SHORT = 3e-4
 """Length of the step from which a derivative is taken, in norms of the weights: a tenth of it, at most twice, if
 outputs move by more than FAR times what they differ between examples, ten times it if by less than ROUNDED eps."""
 FAR, ROUNDED = 0.3, 100.0
-LEAST = 16  # examples from which half of them are held out of the step: with fewer both halves say little
+LEAST = 16  # examples from which half of them are held out of the step, and on which a pass's cost is estimated
 
 LADDER: dict[Optimizer, list[float]] = {
     "adam": [10 ** (-8 + k / 2) for k in range(15)],
@@ -109,7 +109,8 @@ class _Cost(TorchDispatchMode):
         flops = flop_registry.get(func.overloadpacket)
         count = 0 if flops is None else flops(*args, **(kwargs or {}), out_val=made)
         self.operations += AN_OPERATION
-        self.seconds += values * A_VALUE + count * (A_FLOP if "conv" in func.name() else A_PRODUCT)
+        convolved = A_GROUPED if len(args) > 8 and args[8] != 1 else A_FLOP
+        self.seconds += values * A_VALUE + count * (convolved if "conv" in func.name() else A_PRODUCT)
         return made
 
 
@@ -225,14 +226,17 @@ def steps(call: Call, seed: int = 0, quick: bool | None = None) -> dict[Optimize
         probe = _Probe(call, start, seed)
         kept = [(p.detach(), p.detach().clone()) for p in model.parameters()]
         try:
-            few, count = call, probe.seen.examples
-            if call.splits and call.examples > FEW:
-                few = call.rows(torch.randperm(call.examples, generator=generator(seed, 0x6665))[:FEW])
+            count, few = probe.seen.examples, call.rows(slice(0, LEAST)) if call.splits else call
             with torch.no_grad(), _Cost() as cost:
                 probe.raw(start, few)
             seconds = 3 * (cost.operations + cost.seconds * count / few.examples)  # a pass back is two forward
-            if seconds > COSTLY and few is not call:
-                probe = _Probe(few, start, seed)
+            if (
+                seconds > COSTLY
+                and call.splits
+                and (most := max(FEW, int(PASS * call.examples / seconds))) < call.examples
+            ):
+                order = torch.randperm(call.examples, generator=generator(seed, 0x6665))
+                probe = _Probe(call.rows(order[:most]), start, seed)
             probe.draws, probe.costly = 0, seconds > COSTLY if quick is None else quick
             first = _gradient(probe, start)
             if all(torch.equal(weight, before) for weight, before in kept):

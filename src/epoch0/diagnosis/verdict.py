@@ -147,9 +147,8 @@ def _log(value: float, low: float, high: float) -> float:
 
 
 def _angle(cosine: float | None, classes: float = 1.0) -> float:
-    """Fisher's transform of a cosine, normalized for the number of classes. A step of the best size along a movement of
-    this cosine takes cosine^2 (C - 1) / (2 log C) of the first cross-entropy of C equal classes away: among 50,000
-    classes .02 is worth as much as .7 among ten.
+    """Fisher's transform of a cosine, normalized for the number of classes. The best step along such a movement takes
+    cosine^2 (C - 1) / (2 log C) of the first cross-entropy of C equal classes away: .02 of 50,000 is as .7 of ten.
     """
     worth = math.sqrt((classes - 1) / math.log(classes) / (9 / math.log(10))) if classes > 10 else 1.0
     return math.atanh(_clipped(0.0 if cosine is None else worth * cosine, -0.999, 0.999))

@@ -230,9 +230,8 @@ class Call:
         return StepResult(result, heard[-1][1]) if alone else result
 
     def output(self, raw: Any) -> Tensor:
-        """THE output among what the model returned. It is the tensor itself; ``.logits``, ``.last_hidden_state`` or
-        ``.sample``; else the first floating point tensor of a tuple, mapping or dataclass that has a gradient and is
-        not a single number; else the first one.
+        """THE output among what the model returned: the tensor; ``.logits``, ``.last_hidden_state`` or ``.sample``;
+        else the first floating point tensor in it that has a gradient and is not a single number; else the first one.
         """
         value = raw.outputs if isinstance(raw, StepResult) else raw
         for name in OUTPUTS:
@@ -246,9 +245,8 @@ class Call:
 
     @property
     def has_loss(self) -> bool:
-        """Whether there is a loss: targets were given, or the model has its own. One that was given, if it does
-        without. Its own is that of ``training_step``, or the ``.loss`` or first number that it returns; whether it does
-        is seen in a run, which is made now if there was none.
+        """Whether there is a loss: with targets, one that was given and does without, or the model's own. That is of
+        ``training_step``, or the ``.loss`` or first number that it returns, as a run shows, which is made if need be.
         """
         if self.targets is not None or self.criterion is not None or self._stepped:
             return True

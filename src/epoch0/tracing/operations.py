@@ -134,8 +134,7 @@ MEANINGS: dict[str, Meaning] = {}  # the table: plain name of a torch function -
 
 def _enter(kind: str, names: str, arguments: str = "input", **facts: Any) -> None:
     """Enter functions, ``conv*d`` for those of 1, 2 and 3 dimensions. An argument is its role, and behind a "=" torch's
-    name where that differs. What is there stays: an entry of an activation has precedence over one of the function
-    below.
+    name where that differs. What is there stays: activations have precedence over the functions below.
     """
     roles = tuple((word.split("=")[0], word.split("=")[-1]) for word in arguments.split())
     for name in names.split():

@@ -25,8 +25,7 @@ def dense(tensor: Tensor) -> Tensor:
 
 def squares_by_row(tensor: Tensor) -> NDArray[np.float64]:
     """The sum of squares of each row, shape (rows,). A sum over many numbers in float32 loses digits, and a copy of
-    them in float64 costs forty times as much as to read them. Numbers whose squares float32 cannot hold are copied all
-    the same.
+    them in float64 costs forty times as much as to read them; it is made where float32 cannot hold their squares.
     """
     flat = tensor.detach().reshape(len(tensor), -1)
     if flat.dtype == torch.float32 and flat.numel():

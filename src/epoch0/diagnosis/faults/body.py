@@ -86,8 +86,7 @@ class _Body:
 
 class _Reading:
     """What a loop body makes of a batch for the model and for the loss. Of ``loss(model(x / 255).squeeze(1),
-    y.float())`` inputs are ``x / 255`` and targets ``y.float()``. What the body puts together itself is read as a
-    whole, from the outputs to what it calls backward of.
+    y.float())`` inputs are ``x / 255``, targets ``y.float()``; what it puts together itself is read as a whole.
     """
 
     def __init__(self, call: Call, body: _Body) -> None:

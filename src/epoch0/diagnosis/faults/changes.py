@@ -30,6 +30,7 @@ ENDS: dict[type[nn.Module], str] = {one: one.__name__.replace("LU", "lu") for on
 ENDS[nn.Softmax2d] = "Softmax"
 FLAT = (nn.Sigmoid, nn.Tanh, nn.Softmax, nn.Hardtanh, nn.Hardsigmoid, nn.Softsign, nn.ReLU6)
 MAPS = (nn.Linear, nn.Conv1d, nn.Conv2d)
+USUAL_LOOP = "Write the usual loop: zero_grad, loss.backward(), optimizer.step(), one optimizer for all steps."
 WIDE = 32  # units of a narrow hidden layer once it is made wide
 
 
@@ -156,7 +157,7 @@ def _anew(program: UserProgram, seen: Evidence) -> str:
         return ""
     program.optimizer, program.step = new, None
     if one == two:
-        return "Write the usual loop: zero_grad, loss.backward(), optimizer.step(), one optimizer for all steps."
+        return USUAL_LOOP
     return "Make the optimizer last, of this model's parameters()."
 
 

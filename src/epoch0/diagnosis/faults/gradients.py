@@ -6,6 +6,7 @@ from ctypes import c_int64
 from itertools import pairwise
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from epoch0.diagnosis.faults.evidence import CERTAIN, DRAW_SMALLER, After, Evidence, Fault, Pass, affine, padding_after
@@ -44,9 +45,12 @@ def first_not_finite(seen: Evidence, first: Pass) -> Iterator[Fault]:
                 yield Fault("labels", "targets", message, "Number the classes from 0.", certainty=0.97)
         low, high = (0.0, 1.0) if out is None else (float(v) for v in out.detach().double().aminmax())
         shares = isinstance(classes, Tensor) and 0 <= float(classes.min()) <= float(classes.max()) <= 1
-        if (low < 0 or high > 1) and (shares or not (isinstance(classes, Tensor) and classes.is_floating_point())):
+        values = isinstance(classes, Tensor) and classes.is_floating_point() and not shares
+        if low < 0 or (high > 1 and not values):
             message = f"The loss is no number for outputs between {low:.2g} and {high:.2g}."
-            yield Fault("output activation", "outputs", message, "End with a sigmoid or a softmax.", certainty=0.94)
+            fix = "End with a softplus or an exponential." if values else "End with a sigmoid or a softmax."
+            if not values or (out is not None and bool(seen.loss_of(F.softplus(out), classes).isfinite())):
+                yield Fault("output activation", "outputs", message, fix, certainty=0.94)
     elif bad := [n for n, g in first.gradients.items() if g is not None and not bool(g.isfinite().all())]:
         message = f"The gradient of {bad[0]} is not finite though the loss is."
         fix, ends = "Look for a root or norm at 0, or a masked NaN.", (first.loss, first.output)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
-from epoch0.diagnosis.faults.changes import CHANGES, Change
+from epoch0.diagnosis.faults.changes import CHANGES, USUAL_LOOP, Change
 from epoch0.diagnosis.faults.evidence import SAMPLED, Evidence, Fault, raised
 from epoch0.diagnosis.faults.gradients import CUT
 from epoch0.diagnosis.faults.program import CLEARLY, ENOUGH, FEW, KNOWS, Trained, UserProgram
@@ -51,6 +51,11 @@ HEART = (
     Fault("architecture", "model", "", REACHES_OUTPUTS, "trial", 0.35),
 )
 HARDLY = 0.1  # certainty of a change that helps a little, beside faults that were seen
+SCHEDULE = (
+    "Call scheduler.step() once an epoch if it is made for epochs; see that a warm-up does not stay at 0, which way "
+)
+SCHEDULE += "the metric of a plateau goes, and how high a cycle does."
+PAIRED = "See that the loop body takes inputs and targets of one batch, the one that it is given."
 TERMS = "Look at the terms of the loss, one against the other, and at what it is an average of."
 LARGE_ENOUGH = "See that the targets can be predicted from the inputs, and that the network is large enough."
 UNEXPLAINED = (
@@ -93,7 +98,7 @@ class Mending:
         own = self.own
         half = next(known for step, known in own.curve if 2 * step >= own.steps)
         slow = own.steps > STEPS and own.known > RISING and own.known > 1.3 * half
-        heard = own.held is None or own.others < BY_HEART[2] or own.held > own.known / 8  # not only by heart
+        heard = own.held is None or own.others < BY_HEART[2] or own.held > own.known / 2  # not only by heart
         sooner = _slow(own) and any(item.mends and _sooner(own, item.trained) for item in self.tried)
         sooner |= own.by_heart and any(item.mends for item in self.tried)  # what holds for others could be learned
         smaller = max((i.trained.known for i in self.tried if i.changes[0].name in SLOWED[2:]), default=0.0)
@@ -139,10 +144,7 @@ def mend(seen: Evidence, suspects: Sequence[Fault], seconds: float, tell: Tell) 
             return None
         sound, slow = Mending(own).sound and not own.idle, (_slow(own) and own.right < ENOUGH) or own.by_heart
         short = (own.steps < STEPS or cut) and math.isfinite(own.known) and not (sound or suspects)  # for want of time
-        if sound and not (suspects := _standing(own, suspects)) and not slow:
-            others = [change for change in CHANGES if own.slowly and (own.above or change.name in SLOWED)]
-            longer = [_try(program, seen, (change,), own, own.steps, 2 * seconds / TRIES) for change in others]
-            return Mending(own, tuple(done for done in longer if done is not None))
+        suspects = _standing(own, suspects) if sound else suspects
         if program.untold and not sound and not math.isnan(own.known):
             fall = f"falls by {max(own.known, 0):.0%} in {own.steps} steps{own.idle}"
             seen.untold = f"the loss reads no targets of the examples, and {fall}; see whether its outputs are of use."
@@ -150,13 +152,18 @@ def mend(seen: Evidence, suspects: Sequence[Fault], seconds: float, tell: Tell) 
         number = STEPS if program.call.examples >= FEW else LONG // 5
         length = max(FEWEST, min(number, int(seconds / TRIES / max(own.seconds / own.steps, 1e-9))))
         tried, why = list[Tried](), ""
+        order = iter(()) if short and own.steps < FEWEST else _order(suspects, tried, sound and not slow)
+        if sound and not (suspects or slow):
+            length, slowing = own.steps, (c for c in CHANGES if own.slowly and (own.above or c.name in SLOWED))
+            order = ((change,) for change in slowing)
+        most = 0.95 * seconds  # what came before takes some, and the looks do
         try:
-            for changes in () if short and own.steps < FEWEST else _order(suspects, tried, sound and not slow):
-                if (spent := time.thread_time() - started) > seconds:
+            for changes in order:
+                if (spent := time.thread_time() - started) > most:
                     why = f"Further changes: {seconds:.0f} CPU seconds are over; pass seconds= for more."
                     break
                 tell(" and ".join(change.name for change in changes), min(spent / seconds, 1.0))
-                done = _try(program, seen, changes, own, length, min(2 * seconds / TRIES, seconds - spent))
+                done = _try(program, seen, changes, own, length, min(2 * seconds / TRIES, most - spent))
                 tried += [] if done is None else [done]
                 if done is not None and done.mends and len(changes) > 1:
                     break
@@ -170,8 +177,7 @@ def mend(seen: Evidence, suspects: Sequence[Fault], seconds: float, tell: Tell) 
 
 def _own(program: UserProgram, suspects: Sequence[Fault], seconds: float, seen: Evidence) -> tuple[Trained, bool]:
     """The program as it is, and whether its seconds were too few. One in which nothing was seen, or that learns, has
-    many epochs to show that it is slow, and one at least where these are long. Of a sample of its examples epochs mean
-    nothing.
+    many epochs to show that it is slow, and one at least where these are long; of a sample they mean nothing.
     """
     program.read_for(seconds / 60)
     copied = program.copied()
@@ -323,12 +329,15 @@ def ranked(suspects: Sequence[Fault], done: Mending | None) -> tuple[Fault, ...]
             known, of = (own.held, "held-out examples") if own.by_heart else (own.known, "the targets")
             message = f"In {own.steps} steps the outputs come to know {of} to {max(known or 0, 0):.0%} only."
         fault = Fault(kind, where, message, _cure(own, one), "mended on a copy", certainty)
-        (found if clearly else hardly).append(weighed(fault, alone=True))
+        fixes = {kind: fault.fix}
+        if USUAL_LOOP in one.fixes:  # the loop body may do more than step otherwise
+            rate = {} if 0.5 < own.rate < 2 else {"learning rate": SCHEDULE}
+            fixes = rate | fixes | {"labels": PAIRED, "data": PAIRED}
+        said = [replace(weighed(fault, alone=True), kind=each, fix=fix) for each, fix in fixes.items()]
+        (found if clearly else hardly).extend(said)
     if own.rate < SCHEDULED and not own.known >= ENOUGH:
         message = f"In {own.steps} steps the loop body brings the learning rate down to {own.rate:.1g} times its start."
-        fix = "Call scheduler.step() once an epoch if it is made for epochs; see that a warm-up does not stay at 0, "
-        fix += "and which way the metric of a plateau goes."
-        found.append(Fault("learning rate", "step", message, fix, "trial", 0.9))
+        found.append(Fault("learning rate", "step", message, SCHEDULE, "trial", 0.9))
     if own.known <= -KNOWS and own.known < own.curve[0][1] - KNOWS / 2 and not own.learns:
         message = f"Trained, the loss is {-own.known:.0%} higher with the right targets than with others'."
         found.append(Fault("loss", "loss", message, "Look at the sign of the loss.", "trial", 0.7))

@@ -189,13 +189,16 @@ def right_answers_cost_more(reach: Reach) -> Iterator[Fault]:
     exact = reach.targets.to(reach.output.dtype)
     if not reach.values or reach.last.name == "LogSoftmax" or float(exact.std()) == 0:
         return
-    if not reach.last.name and bool(((exact == 0) | (exact == 1)).all()):
-        if exact.dim() < 3:
-            return  # a distance, say, that is 0 where the target is 1
-        exact = 20 * exact - 10  # logits of a map
-    good, bad = float(reach.score(exact)), float(reach.score(exact.roll(1, 0)))
+    logits = not reach.last.name and bool(((exact == 0) | (exact == 1)).all())
+    if logits and exact.dim() < 3:
+        return  # a distance, say, that is 0 where the target is 1
     # logits and probabilities are no targets, but go the same way
+    pairs = [(float(reach.score(z)), float(reach.score(z.roll(1, 0)))) for z in ([20 * exact - 10] * logits + [exact])]
+    good, bad = pairs[0]
     if math.isfinite(good) and math.isfinite(bad) and good > bad + 1e-6 * abs(bad) and reach.now < good:
+        if logits and pairs[1][0] < pairs[1][1]:
+            message = "The loss is made for shares of 0 to 1, and nothing brings the outputs there."
+            yield Fault("output activation", "outputs", message, PROBABILITIES, certainty=0.89)
         message = f"Right answers have a loss of {good:.3g}, those of other examples {bad:.3g}."
         yield Fault("loss", "loss", message, "Look at its sign, and at the order of its arguments.", certainty=0.88)
 

@@ -229,9 +229,8 @@ class UserProgram:
         return 0.0
 
     def _ranked(self, held: float, seed: int, batches: bool) -> tuple[float, int]:
-        """What is known of the examples held out, or by ranks where that is more and three of its standard errors, and
-        how many of them tell: all, or fewer where hardly a third of the pairs of targets differ. By ranks a few outputs
-        that are far too certain do not weigh.
+        """What is known of the examples held out, and how many tell: all, or fewer where hardly a third of the pairs of
+        targets differ. It is by ranks, in which outputs that are far too certain do not weigh, where these are clear.
         """
         few, count = self.call.rows(slice(self.call.examples - self.held, None)), min(self.held, self.read)
         with unchanged(few.model), torch.no_grad():

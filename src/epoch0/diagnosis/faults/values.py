@@ -81,12 +81,17 @@ def classes(seen: Evidence, targets: Tensor) -> Iterator[Fault]:
         yield Fault("loss", "loss", message, fix, certainty=0.9)
 
 
-def columns_apart(seen: Evidence, reach: Reach, targets: Tensor) -> Iterator[Fault]:
-    """Several values for each example, some of them so small beside others that the loss hardly sees them."""
-    least, most = (float(end) for end in targets.double().std(0).aminmax()) if targets.dim() == 2 else (0.0, 0.0)
-    if 0 < 100 * least < most and reach.values and reach.exact and targets.shape[1] <= 20 and not reach.last.name:
-        message = f"The deviations of the {targets.shape[1]} targets go from {least:.3g} to {most:.3g}."
-        yield Fault("target scale", "targets", message, "Standardize each column of the targets.", certainty=0.87)
+def filled_in(inputs: Tensor) -> Iterator[Fault]:
+    """One number in many places, far from all others: -999 where something is missing, say."""
+    for end in inputs.aminmax() if inputs.dim() == 2 and inputs.is_floating_point() and len(inputs) > 19 else ():
+        filled = (there := inputs == end).double().mean(0)
+        rest, share = inputs[~there], float(filled.mean())
+        if 0.005 < share < 0.5 and float(filled.max()) < 0.9 and end != 0:
+            low, high = map(float, rest.aminmax())
+            if float((rest - end).abs().min()) > 5 * (high - low) > 0:
+                message = f"{share:.1%} of the inputs are {float(end):g}, the others between {low:.3g} and {high:.3g}."
+                fix = "Put the mean of its column where a number is missing."
+                yield Fault("data", "inputs", message, fix, certainty=0.845)
 
 
 def examples_alike(seen: Evidence, inputs: Tensor) -> Iterator[Fault]:
@@ -197,40 +202,21 @@ def label_inside(seen: Evidence, inputs: Tensor, targets: Tensor) -> Iterator[Fa
         yield Fault("data", "inputs", message, "Leave it out: it is not there when the model is used.", "step 0", 0.9)
 
 
-def _foreseen(seen: Evidence, targets: Tensor) -> bool:
-    """Whether the output for the last of some tokens changes with that token among the inputs."""
-
-    def last_moved(dim: int) -> bool:
-        other = targets.clone()
-        other.select(dim, -1).copy_(targets.select(dim, 0))
-        turned = mapped(seen.call.batch, lambda t: other if torch.equal(t, targets) else t)
-        one, two = (seen.quietly(seen.model, batch) for batch in (seen.call.batch, turned))
-        return not torch.equal(one.select(dim, -1), two.select(dim, -1))
-
-    with suppress(Exception):  # outputs may have no such places
-        return last_moved(0) and last_moved(1)
-    return True
-
-
-def targets_inside(seen: Evidence) -> Iterator[Fault]:
+def targets_inside(seen: Evidence, quiet: tuple[Tensor, Tensor]) -> Iterator[Fault]:
     """One of several inputs, of tokens, is the targets themselves: a decoder that sees what it must predict."""
     targets, given = seen.call.targets, parts(seen.call.batch)
     if not isinstance(targets, Tensor) or targets.is_floating_point() or targets.dim() < 2 or len(given) < 2:
         return
-    if any(torch.equal(item, targets) for _, item in given) and len(targets.unique()) > 2 and _foreseen(seen, targets):
-        fix = "Move it on by one place: a decoder gets the tokens before the one that it must predict."
-        yield Fault("data", "inputs", "One of the inputs is the targets, token by token.", fix, certainty=0.9)
-
-
-def seen_places(seen: Evidence) -> Iterator[Fault]:
-    """Some places of the tokens are scored, and these show their answer: a masked model asked for what it sees."""
-    tokens, targets = seen.call.batch, seen.call.targets
-    if not isinstance(tokens, Tensor) or not isinstance(targets, Tensor) or tokens.shape != targets.shape:
+    if len(targets.unique()) < 3 or not any(torch.equal(item, targets) for _, item in given):
         return
-    if tokens.is_floating_point() or tokens.dim() != 2 or bool((read := targets != -100).all()) or not bool(read.any()):
-        return
-    mask = tokens[~read].mode().values
-    inside = min(float(read[:, end].double().mean()) for end in (0, -1)) > 0.5  # or it may be padding
-    if inside and torch.equal(tokens[read], targets[read]) and not bool((tokens[read] == mask).any()):
-        message = f"All {int(read.sum())} places that are scored show their answer; those of {int(mask)} are left out."
-        yield Fault("labels", "targets", message, "Set the targets to -100 where nothing is masked.", certainty=0.95)
+
+    def moves(dim: int) -> bool:
+        (other := targets.clone()).select(dim, -1).copy_(targets.select(dim, 0))
+        turned = mapped(seen.call.batch, lambda t: other if torch.equal(t, targets) else t)
+        return not torch.equal(quiet[0].select(dim, -1), seen.quietly(seen.model, turned).select(dim, -1))
+
+    with suppress(Exception):  # outputs may have no such places
+        if not (moves(0) and moves(1)):
+            return  # the output for the last of some tokens does not change with it
+    fix = "Move it on by one place: a decoder gets the tokens before the one that it must predict."
+    yield Fault("data", "inputs", "One of the inputs is the targets, token by token.", fix, certainty=0.9)
