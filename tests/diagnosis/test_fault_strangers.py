@@ -345,8 +345,8 @@ def test_a_program_that_learns_is_looked_at_again_where_its_rate_is_in_doubt(rat
     assert looked.mending is not None and (looked.mending.own.steps > 200) == (rate > 0.1)
 
 
-@pytest.mark.sample(2)
-@pytest.mark.parametrize("fault", ["exchanged", "turned", ""])
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("fault", ["", "exchanged", "turned"])
 def test_targets_the_other_way_round(fault: str) -> None:
     """Maps with rows and columns exchanged; alike and not alike in a loss of distances."""
     draw = torch.Generator().manual_seed(0)

@@ -3,6 +3,7 @@
 import copy
 import math
 from itertools import islice
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,9 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import epoch0 as e0
-from epoch0.diagnosis.trial import LENGTHS, MOMENTUM, RATES, Run, affordable, constant_loss, trial
+from epoch0.diagnosis.faults import find
+from epoch0.diagnosis.faults.program import UserProgram
+from epoch0.diagnosis.trial import LENGTHS, MOMENTUM, RATES, Run, affordable, constant_loss, pairs_ordered, trial
 from epoch0.errors import InputError
 from epoch0.seeds import generator
 from epoch0.tracing.call import Call
@@ -268,3 +271,32 @@ def test_layers_that_are_skipped_in_the_first_step() -> None:
     x, y = torch.from_numpy(digits.inputs("standard"))[:128].float(), torch.from_numpy(digits.labels)[:128].long()
     report = e0.checkup(nn.Sequential(*(Skipping() for _ in range(8)), nn.Linear(64, 10)), x, y)
     assert report.recipes["sgd"].trains and report.recipes["sgd"].evidence == "trial"
+
+
+@pytest.mark.parametrize("loss", [F.cross_entropy, lambda o, t: F.cross_entropy(o, t) + 0.0, F.mse_loss])
+def test_pairs_told_apart_against_every_pair_by_itself(loss: Any) -> None:
+    """Twenty examples against twelve; of equal targets no pair is made."""
+    (x, y), net = batch(20), network(1 if loss is F.mse_loss else 3)
+    targets = x[:, :1].round() if loss is F.mse_loss else y
+    call = Call.of(net, x, targets, loss=loss)
+    net.eval()
+    share, count = pairs_ordered(call, net(x), 5, 20) or (math.nan, 0)
+    chosen = torch.randperm(20, generator=generator(5, 0x7072))[:12].tolist()
+    pairs = [(i, j) for i in range(20) for j in chosen if not torch.equal(targets[i], targets[j])]
+    cost = {(i, j): float(loss(net(x)[i : i + 1].detach(), targets[j : j + 1])) for i in range(20) for j in range(20)}
+    assert count == len(pairs) and share == pytest.approx(sum(cost[i, i] < cost[i, j] for i, j in pairs) / count)
+
+
+def test_ranks_see_what_a_few_outputs_far_too_certain_hide() -> None:
+    """One example of fifteen has a wrong output of a thousand: the mean loss of those held out knows nothing then."""
+    labels = torch.arange(120) % 2
+    x = torch.nn.functional.one_hot(labels, 2).float() + 0.01 * torch.randn(120, 2, generator=generator(3))
+    x[::15] = 1000 * (1 - x[::15].round())
+    model = nn.Linear(2, 2)
+    model.weight.data, model.bias.data = torch.eye(2), torch.zeros(2)
+    optimizer = torch.optim.SGD(model.parameters(), 1e-9)
+    seen = find.evidence(model, x[:90], labels[:90], loss=F.cross_entropy, optimizer=optimizer, data=(x, labels))
+    program = UserProgram.of(seen)
+    assert program is not None and program.held == 30
+    done = program.train(1)
+    assert program.known(of=slice(90, None)) < 0 < 0.7 < (done.held or 0) and done.others == 30
