@@ -1026,3 +1026,4 @@ def test_a_body_that_trains_on_the_labels_of_the_batch_before(late: bool) -> Non
     looked = found(mlp(), X[:480], Y[:480], rate=3e-3, step=step, seconds=20)
     assert kinds(looked)[:3] == ["update", "labels", "data"] * late, str(looked)
     assert not late or "of one batch" in looked.faults[1].fix
+    assert [f.evidence for f in looked.faults[:3]] == ["mended on a copy", "trial", "trial"][: 3 * late]

@@ -329,11 +329,11 @@ def ranked(suspects: Sequence[Fault], done: Mending | None) -> tuple[Fault, ...]
             known, of = (own.held, "held-out examples") if own.by_heart else (own.known, "the targets")
             message = f"In {own.steps} steps the outputs come to know {of} to {max(known or 0, 0):.0%} only."
         fault = Fault(kind, where, message, _cure(own, one), "mended on a copy", certainty)
-        fixes = {kind: fault.fix}
-        if USUAL_LOOP in one.fixes:  # the loop body may do more than step otherwise
-            rate = {} if 0.5 < own.rate < 2 else {"learning rate": SCHEDULE}
-            fixes = rate | fixes | {"labels": PAIRED, "data": PAIRED}
-        said = [replace(weighed(fault, alone=True), kind=each, fix=fix) for each, fix in fixes.items()]
+        said = [weighed(fault, alone=True)]
+        if USUAL_LOOP in one.fixes:  # the body may do more than step otherwise, of which none was tried by itself
+            untried = replace(said[0], evidence="trial")
+            rate = [] if 0.5 < own.rate < 2 else [replace(untried, kind="learning rate", fix=SCHEDULE)]
+            said = [*rate, *said, *(replace(untried, kind=other, fix=PAIRED) for other in ("labels", "data"))]
         (found if clearly else hardly).extend(said)
     if own.rate < SCHEDULED and not own.known >= ENOUGH:
         message = f"In {own.steps} steps the loop body brings the learning rate down to {own.rate:.1g} times its start."
