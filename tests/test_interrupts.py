@@ -176,7 +176,7 @@ def photo(model: nn.Module) -> dict[str, Tensor]:
     return {name: value.clone() for name, value in model.state_dict().items()}
 
 
-@pytest.mark.parametrize("times", [6, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("times", [12, pytest.param(200, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", WRITES)
 def test_ctrl_c_at_any_instant_leaves_all_or_nothing_written(name: str, times: int, interrupt: Any) -> None:
     before, done = photo(net()), net()
@@ -252,7 +252,7 @@ def left(model: nn.Module) -> tuple[object, ...]:
     )
 
 
-@pytest.mark.parametrize("wanted", [15, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("wanted", [25, pytest.param(1000, marks=pytest.mark.slow)])
 def test_every_call_that_ctrl_c_cuts_leaves_nothing(
     wanted: int, interrupt: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
