@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import epoch0 as e0
-from epoch0.diagnosis.faults import find_faults
+from epoch0.diagnosis.faults import evidence, find_faults
+from epoch0.diagnosis.faults.program import Trained, UserProgram
 from fault_programs import X, Y, adam, mlp
 
 
@@ -449,6 +450,40 @@ def test_rewards_above_their_mean_are_judged_by_what_is_chosen(sign: float) -> N
     x = centres[y] + torch.randn(600, 64, generator=draw)
     looked = find_faults(model, x[:100], y[:100], optimizer=adam(model, 5e-3), data=(x, y), step=step, seconds=20)
     assert bool(looked.faults) == (sign < 0), str(looked)
+
+
+@pytest.mark.parametrize(("last", "right"), [(0.3, True), (-0.3, True), (None, False)])
+def test_what_is_chosen_counts_where_the_loss_swings(
+    last: float | None, right: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sign of what is known at the last look alone is chance; one that never swings is no reward's."""
+    looks = iter([0.0, *[-0.3, 0.2, -0.3, 0.3, -0.3, 0.2, -0.3, last or 0.3]])
+    known = (lambda *_, **__: next(looks, last)) if last else (lambda *_, **__: 0.2)
+    model = mlp()
+    given = {"loss": F.cross_entropy, "optimizer": adam(model, 1e-2), "data": (X, Y)}
+    program = UserProgram.of(evidence(model, X, Y, **given))
+    assert program is not None
+    monkeypatch.setattr(UserProgram, "known", known)
+    assert (program.train(80).right > 0.6) == right
+
+
+@pytest.mark.parametrize("taken_off", [False, True])
+def test_a_program_that_takes_off_as_its_seconds_end_gets_more(
+    taken_off: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plateau of hundreds of steps, as of sigmoids, outlasts the seconds by a little."""
+    now = iter([(200, 0.0), (400, 0.01 if taken_off else 0.003), *[(400, 0.9)] * taken_off])
+
+    def train(*_: Any, **__: Any) -> Trained:
+        steps, known = next(now, (200, 0.0))  # the changes do nothing
+        return Trained(((0, 0.0), (steps // 2, 0.001), (steps, known)), (2.3,) * steps, known, 10.0)
+
+    model = mlp()
+    given = {"loss": F.cross_entropy, "optimizer": adam(model, 1e-4), "data": (X, Y)}
+    monkeypatch.setattr(UserProgram, "train", train)
+    looked = find_faults(model, X[:100], Y[:100], **given, seconds=60)
+    assert not looked.faults and (looked.mending is not None) == taken_off, str(looked)
+    assert taken_off or "too few; pass seconds=" in str(looked.not_examined)
 
 
 class Steps(nn.Module):

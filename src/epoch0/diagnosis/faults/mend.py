@@ -51,10 +51,8 @@ HEART = (
     Fault("architecture", "model", "", REACHES_OUTPUTS, "trial", 0.35),
 )
 HARDLY = 0.1  # certainty of a change that helps a little, beside faults that were seen
-SCHEDULE = (
-    "Call scheduler.step() once an epoch if it is made for epochs; see that a warm-up does not stay at 0, which way "
-)
-SCHEDULE += "the metric of a plateau goes, and how high a cycle does."
+SCHEDULE = "Call scheduler.step() once an epoch if it is made for epochs; see that a warm-up does not stay at 0, "
+SCHEDULE += "which way the metric of a plateau goes, and how high a cycle does."
 PAIRED = "See that the loop body takes inputs and targets of one batch, the one that it is given."
 TERMS = "Look at the terms of the loss, one against the other, and at what it is an average of."
 LARGE_ENOUGH = "See that the targets can be predicted from the inputs, and that the network is large enough."
@@ -193,6 +191,8 @@ def _own(program: UserProgram, suspects: Sequence[Fault], seconds: float, seen: 
     enough = (own.known >= CLEARLY or not suspects) and not unsure if own.learns else bool(suspects)
     if not (enough or math.isnan(own.known) or number <= own.steps):
         own = own.then(copied.train(number - own.steps, seconds / 4, seed=1))
+        if own.steps < number and own.known > max(0.005, 3 * own.curve[-2][1]):  # it takes off
+            own = own.then(copied.train(number - own.steps, seconds / 4, seed=2))
         own = replace(own, early=own.early or (number < epochs and not at_once))
     own = replace(own, above=copied.now > plain)
     doubts = any(f.kind in ("learning rate", "optimizer", "loss") for f in suspects)

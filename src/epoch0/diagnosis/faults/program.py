@@ -215,7 +215,7 @@ class UserProgram:
             held, others = self._ranked(held, seed, lags)
         left = rate_of(self.optimizer) / rate if rate > 0 else 1.0
         spent = time.thread_time() - started
-        right = self._right() if curve[-1][1] <= -KNOWS else 0.0  # where its sign may be that of a reward
+        right = self._right() if min(known for _, known in curve[-4:]) <= -KNOWS else 0.0  # a reward turns its sign
         told: dict[str, Any] = {"untold": self.untold, "idle": self.idle, "alike": self.alike, "batched": batched}
         told |= {"early": isinstance(self.optimizer, ADAM) and rate >= USUAL, "right": right}
         return Trained(tuple(curve), tuple(losses), held, spent, left, bar, others, **told)
