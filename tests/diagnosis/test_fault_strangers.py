@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import epoch0 as e0
 from epoch0.diagnosis.faults import evidence, find_faults
+from epoch0.diagnosis.faults.changes import CHANGES
 from epoch0.diagnosis.faults.program import Trained, UserProgram
 from fault_programs import X, Y, adam, mlp
 
@@ -1062,3 +1063,88 @@ def test_a_body_that_trains_on_the_labels_of_the_batch_before(late: bool) -> Non
     assert kinds(looked)[:3] == ["update", "labels", "data"] * late, str(looked)
     assert not late or "of one batch" in looked.faults[1].fix
     assert [f.evidence for f in looked.faults[:3]] == ["mended on a copy", "trial", "trial"][: 3 * late]
+
+
+@pytest.mark.parametrize("sided", [True, False])
+def test_a_logarithm_for_one_of_two_targets_only(sided: bool) -> None:
+    """One answer for all has next to no loss then; that it is some times the very least tells nothing of the end."""
+    y = (Y > 4).float()[:, None]
+    model = nn.Sequential(*mlp(ends=1), nn.Sigmoid())
+
+    def loss(p: Tensor, t: Tensor) -> Tensor:
+        both = t * (p + 1e-7).log() + (0 if sided else 1) * (1 - t) * (1 - p + 1e-7).log()
+        return -both.mean()
+
+    assert kinds(found(model, X, y, loss))[:1] == ["loss"] * sided
+
+
+@pytest.mark.parametrize("places", [24, 5])
+def test_classes_of_a_connectionist_loss_lie_at_the_end(places: int) -> None:
+    """Outputs of (examples, 24, 5) and five targets each look like 24 classes at five places."""
+    draw = torch.Generator().manual_seed(0)
+    y = torch.randint(1, 5, (600, 5), generator=draw)
+    x = F.one_hot(y, 5).float().repeat_interleave(5, 1)[:, :places] if places > 5 else F.one_hot(y, 5).float()
+
+    def loss(out: Tensor, wanted: Tensor) -> Tensor:
+        sizes = torch.full((len(out),), out.shape[1]), torch.full((len(out),), 5)
+        return F.ctc_loss(out.log_softmax(2).transpose(0, 1), wanted, *sizes, zero_infinity=True)
+
+    looked = found(nn.Sequential(nn.Linear(5, 32), nn.ReLU(), nn.Linear(32, 5)), x, y, loss)
+    assert not {"shapes", "loss"}.intersection(kinds(looked)), str(looked)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_logarithm_of_what_the_last_layer_returns(inside: bool) -> None:
+    class Logs(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inside = mlp(ends=1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            out: Tensor = self.inside(x)
+            return (F.softplus(out) if inside else out - 1).log()
+
+    looked = kinds(found(Logs(), X, X[:, 10:11], F.mse_loss))
+    wanted = [] if inside else ["output activation", "architecture"]
+    assert [kind for kind in looked if kind != "data"] == wanted
+
+
+def test_rare_targets_may_be_drawn_by_weights_the_wrong_way_round() -> None:
+    y = (torch.arange(len(X)) % 80 == 0).long()
+    looked = found(mlp(ends=2), X, y)
+    assert kinds(looked)[:2] == ["labels", "data"] and "a sampler" in looked.faults[1].fix
+
+
+@pytest.mark.parametrize("name", ["end softmax", "end log-softmax"])
+@pytest.mark.parametrize("last", [True, False])
+def test_a_softmax_that_is_tried_at_the_end_goes_over_the_classes(name: str, last: bool) -> None:
+    """Over the steps of a sequence it would let each step see the others: a remedy that leaks."""
+    y = torch.randint(9, (200, 5), generator=torch.Generator().manual_seed(0))
+    x = F.one_hot(y, 9).float()
+    given: nn.Module = nn.Linear(9, 9)
+    if not last:
+        x, given = x.transpose(1, 2).contiguous(), nn.Conv1d(9, 9, 1)
+
+    def loss(out: Tensor, wanted: Tensor) -> Tensor:
+        return F.cross_entropy(3 * (out.transpose(1, 2) if last else out).relu(), wanted)
+
+    seen = evidence(given, x, y, loss=loss, optimizer=adam(given))
+    program = UserProgram.of(seen)
+    assert program is not None
+    (change,) = (c for c in CHANGES if c.name == name)
+    shares = list[Tensor]()
+    program.loss = lambda out, wanted: shares.append(out) or loss(out, wanted)  # type: ignore[func-returns-value]
+    assert change.make(program, seen)
+    program.loss(given(x), y)
+    ended = shares[-1].exp() if "log" in name else shares[-1]
+    torch.testing.assert_close(ended.sum(2 if last else 1), torch.ones(200, 5))
+
+
+@pytest.mark.parametrize("sloped", [False, True])
+def test_an_activation_of_steps_has_no_slope(sloped: bool) -> None:
+    class Steps(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.sigmoid() if sloped else (x > 0).float() + 0 * x
+
+    inside = nn.Sequential(nn.Linear(64, 32), Steps(), nn.Linear(32, 32), Steps(), nn.Linear(32, 10))
+    assert kinds(found(inside, X, Y))[:2] == ([] if sloped else ["gradient flow", "hidden activation"])

@@ -56,17 +56,17 @@ def _end_with(program: UserProgram, seen: Evidence, new: str) -> str:
     old, path = ending(model, seen)
     if out is None or old == new or (old and not path):
         return ""
-    if new.endswith("oftmax") and (out.dim() < 2 or out.shape[1] < 2):
+    dim = -1 if isinstance(y := seen.call.targets, Tensor) and y.shape == out.shape[:-1] else 1  # where its classes are
+    if new.endswith("oftmax") and (out.dim() < 2 or out.shape[dim] < 2):
         return ""
     with torch.no_grad():
-        if new == "Softmax" and float(program.loss(out.softmax(1), seen.call.targets)) < 0:
+        if new == "Softmax" and float(program.loss(out.softmax(dim), y)) < 0:
             return ""  # the loss takes logarithms
-    if new == "LogSoftmax":
-        with torch.no_grad():
-            one, other = (float(program.loss(o, seen.call.targets)) for o in (out, out.log_softmax(1)))
-        if abs(one - other) <= 1e-4 * abs(one):
-            return ""  # the loss takes logits: the same as nothing at the end
-    end = {"": nn.Identity(), "Sigmoid": nn.Sigmoid(), "Softmax": nn.Softmax(1), "LogSoftmax": nn.LogSoftmax(1)}[new]
+        if new == "LogSoftmax":
+            one, other = (float(program.loss(o, y)) for o in (out, out.log_softmax(dim)))
+            if abs(one - other) <= 1e-4 * abs(one):
+                return ""  # the loss takes logits: the same as nothing at the end
+    end = getattr(nn, new)(*[dim] * new.endswith("oftmax")) if new else nn.Identity()
     if path:
         model.set_submodule(path, end)
     else:

@@ -31,6 +31,9 @@ def first_not_finite(seen: Evidence, first: Pass) -> Iterator[Fault]:
             far = f"{growth:.2g} times larger" if math.isfinite(growth) else "infinite"
             message += f" '{grows}', which has no weights, makes its inputs {far}."
             yield Fault("hidden activation", grows, message, "Use ReLU in the hidden layers.", certainty=0.96)
+        if not name and len(first.ran) > 1:  # it is made of what the last of them returned
+            end = "End with a softplus where a logarithm or root comes after."
+            yield Fault("output activation", "outputs", message, end, certainty=0.955)
         yield Fault("architecture", name or "outputs", message, fix, certainty=0.95)
     elif first.loss is not None and not bool(first.loss.isfinite()):
         message = f"The loss is {float(first.loss.detach()):.3g} though all outputs are finite."
@@ -138,6 +141,8 @@ def cut_off(seen: Evidence, first: Pass) -> Iterator[Fault]:
             fix = f"Use tanh or ReLU in the place of {name.lower()}, which has no slope, or leave it out."
             yield Fault("hidden activation", "model", message, fix, certainty=0.89)
             break
+    if kind == "gradient flow":
+        yield Fault("hidden activation", stuck[0], message, "A comparison has no slope: use ReLU.", certainty=0.6)
     yield Fault(kind, stuck[0], message, fix, certainty=0.9)
 
 
@@ -385,8 +390,7 @@ def future_seen(seen: Evidence) -> Iterator[Fault]:
         at = torch.autograd.grad(seen.loss_of(out, targets) - seen.loss_of(out, others), out)[0]  # where the first acts
         if own and not ahead and at.narrow(axis, 0, 1).any() and not at.narrow(axis, 1, length - 1).any():
             message = "Targets are the inputs themselves: each output sees the token that it is to say, and copies it."
-            fix = "Move them on: model(x[:, :-1]) against x[:, 1:]."
-            yield Fault("labels", "targets", message, fix, certainty=0.95)
+            yield Fault("labels", "targets", message, "Move them: model(x[:, :-1]) against x[:, 1:].", certainty=0.95)
     elif ahead:
         message = f"Outputs at the first {half} places change with tokens after them, which are their targets."
         fix = "Give the attention a causal mask; a network in both directions cannot predict the next token."

@@ -64,7 +64,7 @@ UNEXPLAINED = (
 
 # Logistic weights of a check's certainty, of a cure that was tried and mends, and of one that was not suspected, and
 # the intercept; fitted by benchmarks/bench_faults.py.
-CERTAINTY = (0.65, 1.68, -0.21, -1.17)
+CERTAINTY = (0.54, 1.78, -0.76, -1.05)
 
 
 @dataclass(frozen=True)

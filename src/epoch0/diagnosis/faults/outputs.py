@@ -28,7 +28,7 @@ def last_activation_hides(reach: Reach) -> Iterator[Fault]:
     if not reach.last.name or not math.isfinite(reach.free):
         return
     gain = max(reach.constant, reach.through) - reach.least
-    if gain <= 1e-9 + 1e-3 * abs(reach.constant) or (reach.through - reach.least) / gain < GAP:
+    if gain <= 1e-9 + 1e-3 * abs(reach.constant) + 1e-5 * abs(reach.now) or (reach.through - reach.least) / gain < GAP:
         return
     little = GAP * abs(reach.constant)
     if reach.through < little and reach.values:
@@ -48,8 +48,7 @@ def last_activation_hides(reach: Reach) -> Iterator[Fault]:
         fix = f"Leave the {name} out, or bring the targets into its range."
     yield Fault("output activation", "outputs", message, fix, certainty=0.62 + 0.29 * min(1.0, 3 * share))
     if reach.targets.is_floating_point() and float(reach.targets.abs().max()) > 30:
-        fix = "Bring the targets into the range of the outputs."
-        yield Fault("target scale", "targets", message, fix, certainty=0.5)
+        yield Fault("target scale", "targets", message, "Bring the targets into the outputs' range.", certainty=0.5)
 
 
 def state_as_output(seen: Evidence, reach: Reach) -> Iterator[Fault]:
@@ -84,7 +83,8 @@ def one_answer_is_best(seen: Evidence, reach: Reach) -> Iterator[Fault]:
         return  # the best of all was not found
     near = reach.constant - reach.least <= ALIKE * (reach.now - reach.least)  # next to what there is to learn at first
     far = (reach.constant - reach.least) / max(abs(reach.constant), 1e-12) > (10 * ALIKE if near else ALIKE)
-    if far and (seen.reads_targets or not near):
+    idle = _idle(reach) if near and bool((reach.targets != reach.targets[:1]).any()) else None
+    if far and idle is None and (seen.reads_targets or not near):
         return
     numbers = f"One answer for all examples has a loss of {reach.constant:.3g}, the best of all {reach.least:.3g}"
     labels = reach.targets if reach.targets.is_floating_point() else reach.targets[reach.targets >= 0]
@@ -115,9 +115,8 @@ def one_answer_is_best(seen: Evidence, reach: Reach) -> Iterator[Fault]:
         fix = "Look for a scale or a temperature in the loss that makes the outputs small."
         yield Fault("loss", "loss", f"{numbers}: only outputs of thousands change it.", fix, certainty=0.9)
     elif varied and not reach.last.name and classes and reach.flat < 1:
-        message = f"{numbers}: the loss accepts any large output."
         fix = "The loss expects probabilities: end the model with a softmax, or use a loss of logits."
-        yield Fault("output activation", "outputs", message, fix, certainty=0.9)
+        yield Fault("output activation", "outputs", f"{numbers}: any large output will do.", fix, certainty=0.9)
     elif varied and (idle := _idle(reach)) is not None:
         message = f"{numbers}: it does not change with the outputs where the target is {idle:g}."
         fix = "Give such targets a term of their own, or those that the loss is made for: some take -1 and 1."
@@ -129,10 +128,9 @@ def one_answer_is_best(seen: Evidence, reach: Reach) -> Iterator[Fault]:
     elif varied and reach.flat < 1:
         size = float(reach.targets.double().square().mean().sqrt())
         message = f"{numbers}: the targets hardly tell the examples apart (root mean square {size:.2g})."
-        fix = "Look at the targets: classes as they are, values standardized."
         kind, where = ("labels", "targets") if reach.least == reach.free else ("loss", "loss")
         kind = "target scale" if reach.values and size < 0.01 else kind
-        yield Fault(kind, where, message, fix, certainty=0.8)
+        yield Fault(kind, where, message, "See the targets: classes as they are, values standardized.", certainty=0.8)
 
 
 def _idle(reach: Reach) -> float | None:
@@ -223,8 +221,7 @@ def classes_read_elsewhere(seen: Evidence, reach: Reach) -> Iterator[Fault]:
         if (right := reach.right(10.0, dim)) is not None:
             if _of_one_place(seen, reach, dim):
                 return  # the loss itself has another order: it turns the targets round, say
-            end = SOFTMAXES.get(reach.last.name)
-            costs.append(float(reach.score(right if end is None else end(right, dim))))
+            costs.append(float(reach.score(SOFTMAXES.get(reach.last.name, lambda out, _: out)(right, dim))))
     if costs and min(costs) > max(0.5 * reach.constant, 1.01 * reach.through) > 0:
         message = f"Right answers cost {min(costs):.3g}, one for all {reach.constant:.3g}: read in another order."
         fix = "Move classes to the end before a reshape: outputs.movedim(1, -1).reshape(-1, classes)."
@@ -303,8 +300,7 @@ def no_slope_at_outputs(seen: Evidence, reach: Reach) -> Iterator[Fault]:
         kind = "input scale" if entered is not None and float(entered[2].abs().mean()) > 5 else "initialization"
         yield Fault(kind, "outputs", f"{share} The last activation is saturated.", fix, certainty=0.84)
     elif reach.last.name:
-        fix = "Leave the ReLU out: it has no slope where it is shut."
-        yield Fault("output activation", "outputs", share, fix, certainty=0.88)
+        yield Fault("output activation", "outputs", share, "Leave the ReLU out: shut, it has no slope.", certainty=0.88)
     else:
         fix = "Use a loss that has a slope everywhere: the Huber loss bounds the gradient, not the error."
         yield Fault("loss", "loss", share, fix, certainty=0.84)
@@ -357,8 +353,7 @@ def outputs_shut(seen: Evidence) -> Iterator[Fault]:
         return  # counts and the like; what it hides shows in the floor
     if (shut := float((getattr(at, "_saved_result", output) == 0).double().mean())) >= 0.2:
         message = f"A ReLU is the last nonlinearity: {shut:.0%} of the outputs are 0 and get no gradient."
-        fix = "Leave it out: the scores of classes may be negative."
-        yield Fault("output activation", "outputs", message, fix, certainty=0.8)
+        yield Fault("output activation", "outputs", message, "Leave it out: scores may be negative.", certainty=0.8)
 
 
 def softmax_inside(first: Pass) -> Iterator[Fault]:

@@ -30,8 +30,7 @@ def coverage(seen: Evidence) -> Iterator[Fault]:
         yield Fault("update", "optimizer", message, fix, certainty=CERTAIN - 0.005)
     elif len(missing) == len(trained):
         message = f"The optimizer holds none of {len(trained)} parameters: it is another model's, or an earlier one's."
-        fix = "Make the optimizer last, of this model's parameters()."
-        yield Fault("update", "optimizer", message, fix, certainty=CERTAIN)
+        yield Fault("update", "optimizer", message, "Make it last, of this model's parameters().", certainty=CERTAIN)
     elif missing and not seen.lone and any(seen.first.gradients.get(name) is not None for name in missing):
         message = f"{len(missing)} of {len(trained)} trainable parameters are in no optimizer, such as {missing[0]}."
         fix = "Make the optimizer after all layers, or freeze these parameters."
@@ -46,8 +45,7 @@ def coverage(seen: Evidence) -> Iterator[Fault]:
     for name, value in ((n, v) for n, v in things if isinstance(v, Tensor) and v.requires_grad and v.is_leaf):
         if id(value) not in held and value.shape[:1] != (seen.call.examples,):  # not an input that is kept
             message = f"'{name}' is a tensor with a gradient and no nn.Parameter: the optimizer does not get it."
-            fix = "Wrap it in nn.Parameter, and make the optimizer after."
-            yield Fault("update", name, message, fix, certainty=CERTAIN)
+            yield Fault("update", name, message, "Wrap it in nn.Parameter before the optimizer.", certainty=CERTAIN)
             break
     rates = [max(float(g["lr"]), float(g.get("initial_lr", 0))) for o in seen.optimizers for g in o.param_groups]
     if rates and max(rates) == 0:

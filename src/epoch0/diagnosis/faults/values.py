@@ -66,6 +66,8 @@ def classes(seen: Evidence, targets: Tensor) -> Iterator[Fault]:
     if len(labels) >= 100 and usual > 0.97:
         message = f"{usual:.1%} of {len(labels)} targets are {labels.mode().values.item():g}."
         yield Fault("labels", "targets", message, "See that this is meant; then weigh the others more.", certainty=0.5)
+        fix = "If a sampler draws them: its weights are one over the number of examples of a class."
+        yield Fault("data", "targets", message, fix, certainty=0.45)
     if targets.is_floating_point() or targets.dim() != 1 or output is None or output.dim() < 2:
         return
     count, top = output.shape[1], int(targets.max())
@@ -90,8 +92,7 @@ def filled_in(inputs: Tensor) -> Iterator[Fault]:
             low, high = map(float, rest.aminmax())
             if float((rest - end).abs().min()) > 5 * (high - low) > 0:
                 message = f"{share:.1%} of the inputs are {float(end):g}, the others between {low:.3g} and {high:.3g}."
-                fix = "Put the mean of its column where a number is missing."
-                yield Fault("data", "inputs", message, fix, certainty=0.845)
+                yield Fault("data", "inputs", message, "Put its column's mean where one is missing.", certainty=0.845)
 
 
 def examples_alike(seen: Evidence, inputs: Tensor) -> Iterator[Fault]:
