@@ -1148,3 +1148,12 @@ def test_an_activation_of_steps_has_no_slope(sloped: bool) -> None:
 
     inside = nn.Sequential(nn.Linear(64, 32), Steps(), nn.Linear(32, 32), Steps(), nn.Linear(32, 10))
     assert kinds(found(inside, X, Y))[:2] == ([] if sloped else ["gradient flow", "hidden activation"])
+
+
+@pytest.mark.parametrize("squares", [False, True])
+def test_a_cosine_of_one_output_counts_signs_alone(squares: bool) -> None:
+    """The binary cross-entropy of raw outputs is flat, too, where these lie outside; their size counts there."""
+    y = 30 + 5 * X[:, 20:21]
+    loss = F.mse_loss if squares else lambda out, wanted: -F.cosine_similarity(out, wanted, 1).mean()
+    looked = found(mlp(ends=1), X, y, loss)
+    assert kinds(looked)[:1] == ([] if squares else ["loss"]), str(looked)

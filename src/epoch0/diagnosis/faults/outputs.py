@@ -311,6 +311,9 @@ def probabilities_wanted(reach: Reach) -> Iterator[Fault]:
     beyond = {"": (-0.5, 1.5), "Tanh": (-0.5,), "Relu": (1.5,)}.get(last := reach.last.name, ())
     lost = [value for value in beyond if reach.stands_still(value)]
     if lost and not reach.stands_still(0.5):
+        signs = all(math.isclose(*(float(reach.score(0 * reach.output + s * z)) for z in (0.5, 5.0))) for s in (1, -1))
+        if signs:
+            yield Fault("loss", "loss", "The loss counts signs of outputs.", "Use the squared error.", certainty=0.95)
         message = f"The loss has no slope {'below 0' if lost[0] < 0 else 'above 1'}, where outputs can come."
         yield Fault("output activation", "outputs", message, PROBABILITIES, certainty=0.9 if "Tanh" in last else 0.75)
 

@@ -59,9 +59,8 @@ def uphill(seen: Evidence, after: After) -> Iterator[Fault]:
     """A first step along the gradient instead of against it, unless a likelihood without targets is maximized."""
     meant = seen.call.targets is None and seen.optimizers[0].param_groups[0].get("maximize", False)
     if after.towards >= 0.3 and not meant:
-        message = f"The first step goes up the gradient (cosine {after.towards:.2f})."
         fix = "Look at the sign of the update: a gradient negated, or maximize=True."
-        yield Fault("update", "step", message, fix, certainty=0.97)
+        yield Fault("update", "step", f"The first step goes uphill (cosine {after.towards:.2f}).", fix, certainty=0.97)
 
 
 def renumbered(after: After) -> Iterator[Fault]:
@@ -135,9 +134,8 @@ def loop_body(seen: Evidence, after: After) -> Iterator[Fault]:
     total = _apart(second.left, {n: first.left[n] + second.wanted[n] for n in both}, both)
     alone = _apart(second.left, second.wanted, both)
     if not any(item.moved for item in loop) and alone < 0.05:
-        message = "No step moves a parameter, and each leaves its gradient behind."
         fix = "Call loss.backward() between optimizer.zero_grad() and optimizer.step(), and all three in every step."
-        yield Fault("update", "step", message, fix, certainty=0.95)
+        yield Fault("update", "step", "No step moves a parameter; each leaves its gradient.", fix, certainty=0.95)
     elif first.moved and second.moved and total < 0.05 < alone:  # else they are added up on purpose
         message = "The gradient of a step is added to those of the steps before."
         yield Fault("update", "step", message, "Call optimizer.zero_grad() before loss.backward().", certainty=0.9)

@@ -275,8 +275,7 @@ def layer_claims(found: Found) -> Claims:
 
 @plots.drawn(11.0, 4.2, legend=4, columns=3)
 def layer_draw(found: Found, panels: Any) -> None:
-    shown = ("tanh", "gain"), ("ReLU", "gain"), ("tanh", "correlation")
-    for axes, (kind, column) in zip(panels, shown, strict=True):
+    for axes, (kind, column) in zip(panels, (("tanh", "gain"), ("ReLU", "gain"), ("tanh", "correlation")), strict=True):
         rows = found.table.where(kind=kind)
         plots.lines(axes, rows, "layer", column, "masks", "{}")
         law = {"label": "on the edge of chaos, infinite width", "color": plots.BOUND, "linestyle": ":"}
