@@ -1157,3 +1157,9 @@ def test_a_cosine_of_one_output_counts_signs_alone(squares: bool) -> None:
     loss = F.mse_loss if squares else lambda out, wanted: -F.cosine_similarity(out, wanted, 1).mean()
     looked = found(mlp(ends=1), X, y, loss)
     assert kinds(looked)[:1] == ([] if squares else ["loss"]), str(looked)
+
+
+@pytest.mark.parametrize("least", [0, 1])
+def test_targets_that_are_all_the_same_may_be_those_that_happened(least: int) -> None:
+    y = (Y > 4).long().clamp_min(least)
+    assert kinds(found(mlp(ends=2), X, y)) == ["labels", "data"] * least

@@ -61,13 +61,13 @@ def classes(seen: Evidence, targets: Tensor) -> Iterator[Fault]:
     if len(labels) and bool((labels == labels[:1]).all()) and seen.data is not None:
         message = f"All {len(labels)} targets are the same."
         yield Fault("labels", "targets", message, "Look at how the targets are made.", certainty=CERTAIN)
+        yield Fault("data", "targets", message, "See that examples with others are drawn, too.", certainty=0.9)
         return
     usual = float((labels == labels.mode().values).double().mean()) if labels.dim() == 1 and len(labels) else 0.0
     if len(labels) >= 100 and usual > 0.97:
         message = f"{usual:.1%} of {len(labels)} targets are {labels.mode().values.item():g}."
         yield Fault("labels", "targets", message, "See that this is meant; then weigh the others more.", certainty=0.5)
-        fix = "If a sampler draws them: its weights are one over the number of examples of a class."
-        yield Fault("data", "targets", message, fix, certainty=0.45)
+        yield Fault("data", "targets", message, "Let a sampler draw them by one over their number.", certainty=0.45)
     if targets.is_floating_point() or targets.dim() != 1 or output is None or output.dim() < 2:
         return
     count, top = output.shape[1], int(targets.max())
