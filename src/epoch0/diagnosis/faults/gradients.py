@@ -142,7 +142,7 @@ def cut_off(seen: Evidence, first: Pass) -> Iterator[Fault]:
             yield Fault("hidden activation", "model", message, fix, certainty=0.89)
             break
     if kind == "gradient flow":
-        yield Fault("hidden activation", "model", message, "A comparison has no slope: use ReLU.", certainty=0.6)
+        yield Fault("hidden activation", "model", message, "If a comparison stops it: ReLU has a slope.", certainty=0.6)
     yield Fault(kind, stuck[0], message, fix, certainty=0.9)
 
 
