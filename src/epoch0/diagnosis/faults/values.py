@@ -67,7 +67,7 @@ def classes(seen: Evidence, targets: Tensor) -> Iterator[Fault]:
     if len(labels) >= 100 and usual > 0.97:
         message = f"{usual:.1%} of {len(labels)} targets are {labels.mode().values.item():g}."
         yield Fault("labels", "targets", message, "See that this is meant; then weigh the others more.", certainty=0.5)
-        yield Fault("data", "targets", message, "Let a sampler draw them by one over their number.", certainty=0.45)
+        yield Fault("data", "targets", message, "Let a sampler draw each class by one over its size.", certainty=0.45)
     if targets.is_floating_point() or targets.dim() != 1 or output is None or output.dim() < 2:
         return
     count, top = output.shape[1], int(targets.max())
