@@ -83,7 +83,7 @@ def one_answer_is_best(seen: Evidence, reach: Reach) -> Iterator[Fault]:
         return  # the best of all was not found
     near = reach.constant - reach.least <= ALIKE * (reach.now - reach.least)  # next to what there is to learn at first
     far = (reach.constant - reach.least) / max(abs(reach.constant), 1e-12) > (10 * ALIKE if near else ALIKE)
-    idle = _idle(reach) if near and bool((reach.targets != reach.targets[:1]).any()) else None
+    idle = _idle(reach) if (near or not far) and bool((reach.targets != reach.targets[:1]).any()) else None
     if far and idle is None and (seen.reads_targets or not near):
         return
     numbers = f"One answer for all examples has a loss of {reach.constant:.3g}, the best of all {reach.least:.3g}"
@@ -117,7 +117,7 @@ def one_answer_is_best(seen: Evidence, reach: Reach) -> Iterator[Fault]:
     elif varied and not reach.last.name and classes and reach.flat < 1:
         fix = "The loss expects probabilities: end the model with a softmax, or use a loss of logits."
         yield Fault("output activation", "outputs", f"{numbers}: any large output will do.", fix, certainty=0.9)
-    elif varied and (idle := _idle(reach)) is not None:
+    elif varied and idle is not None:
         message = f"{numbers}: it does not change with the outputs where the target is {idle:g}."
         fix = "Give such targets a term of their own, or those that the loss is made for: some take -1 and 1."
         ones, signs = torch.ones_like(out), not reach.values  # losses of pairs
@@ -313,7 +313,7 @@ def probabilities_wanted(reach: Reach) -> Iterator[Fault]:
     if lost and not reach.stands_still(0.5):
         signs = all(math.isclose(*(float(reach.score(0 * reach.output + s * z)) for z in (0.5, 5.0))) for s in (1, -1))
         if signs:
-            yield Fault("loss", "loss", "The loss counts signs of outputs.", "Use the squared error.", certainty=0.95)
+            yield Fault("loss", "loss", "The loss counts output signs alone.", "Use the squared error.", certainty=0.95)
         message = f"The loss has no slope {'below 0' if lost[0] < 0 else 'above 1'}, where outputs can come."
         yield Fault("output activation", "outputs", message, PROBABILITIES, certainty=0.9 if "Tanh" in last else 0.75)
 

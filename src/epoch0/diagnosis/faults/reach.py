@@ -109,8 +109,8 @@ class Reach:
         if wanted.is_floating_point() or len(shape) <= dim or wanted.shape != (*shape[:dim], *shape[dim + 1 :]):
             return None
         inside = 0 <= int(wanted.min()) <= int(wanted.max()) < shape[dim]
-        if len(shape) == 3 and dim == 1 and int(wanted.max()) + 1 < min(shape[1], shape[2] + 1):
-            inside = False  # classes that lie at the end, of as many places, as of a connectionist loss
+        # classes that lie at the end, of as many places, as of a connectionist loss
+        inside &= len(shape) != 3 or dim != 1 or int(wanted.max()) >= min(shape[1] - 1, shape[2])
         return torch.zeros_like(self.output).scatter_(dim, wanted.long().unsqueeze(dim), size) if inside else None
 
 

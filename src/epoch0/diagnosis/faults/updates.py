@@ -135,7 +135,7 @@ def loop_body(seen: Evidence, after: After) -> Iterator[Fault]:
     alone = _apart(second.left, second.wanted, both)
     if not any(item.moved for item in loop) and alone < 0.05:
         fix = "Call loss.backward() between optimizer.zero_grad() and optimizer.step(), and all three in every step."
-        yield Fault("update", "step", "No step moves a parameter; each leaves its gradient.", fix, certainty=0.95)
+        yield Fault("update", "step", "No step moves a parameter; each leaves a gradient behind.", fix, certainty=0.95)
     elif first.moved and second.moved and total < 0.05 < alone:  # else they are added up on purpose
         message = "The gradient of a step is added to those of the steps before."
         yield Fault("update", "step", message, "Call optimizer.zero_grad() before loss.backward().", certainty=0.9)

@@ -92,7 +92,7 @@ def filled_in(inputs: Tensor) -> Iterator[Fault]:
             low, high = map(float, rest.aminmax())
             if float((rest - end).abs().min()) > 5 * (high - low) > 0:
                 message = f"{share:.1%} of the inputs are {float(end):g}, the others between {low:.3g} and {high:.3g}."
-                yield Fault("data", "inputs", message, "Put its column's mean where one is missing.", certainty=0.845)
+                yield Fault("data", "inputs", message, "Put the column's mean where one is missing.", certainty=0.845)
 
 
 def examples_alike(seen: Evidence, inputs: Tensor) -> Iterator[Fault]:
