@@ -246,17 +246,29 @@ def test_values_under_a_binary_cross_entropy_ask_for_another_loss(scaled: bool) 
     assert not kinds(found(mlp(ends=1), X, (values > 0).float(), nn.BCEWithLogitsLoss()))
 
 
-@pytest.mark.parametrize("copy", [True, False])
-def test_backward_of_a_copy_of_the_loss_is_a_gradient_that_is_cut(copy: bool) -> None:
+@pytest.mark.parametrize("cut", ["loss", "outputs", ""])
+def test_backward_of_a_copy_of_the_loss_or_the_outputs_is_a_gradient_that_is_cut(cut: str) -> None:
     """Beside gradients that are cleared before the step, which leave none either."""
 
     def step(model: nn.Module, optimizer: Any, loss: Any, x: Tensor, y: Tensor) -> None:
-        value = loss(model(x), y)
-        (torch.tensor(value.item(), requires_grad=True) if copy else value).backward()
+        value = loss(model(x).detach().requires_grad_() if cut == "outputs" else model(x), y)
+        (torch.tensor(value.item(), requires_grad=True) if cut == "loss" else value).backward()
         optimizer.zero_grad()
         optimizer.step()
 
-    assert kinds(found(mlp(), X, Y, step=step))[:1] == ["gradient flow" if copy else "update"]
+    assert kinds(found(mlp(), X, Y, step=step))[:1] == ["gradient flow" if cut else "update"]
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_a_loss_that_is_the_same_whichever_class_is_right(apart: bool) -> None:
+    """Targets and logarithms are added up over the classes first, and then multiplied."""
+
+    def loss(p: Tensor, wanted: Tensor) -> Tensor:
+        logs = p.clamp(1e-32, 1.0).log()
+        return -(wanted.sum(1) * logs.sum(1) if apart else (wanted * logs).sum(1)).mean()
+
+    looked = found(mlp(nn.Softmax(1)), X, F.one_hot(Y, 10).float(), loss)
+    assert kinds(looked)[:1] == (["loss"] if apart else []), str(looked)
 
 
 @pytest.mark.parametrize("stepped", [True, False])

@@ -79,16 +79,6 @@ class Gain(Result):
         return np.array([layer.backward for layer in self.layers])
 
     @property
-    def total_forward(self) -> float:
-        """Log of the product of the forward gains, -inf if a layer is dead: what independent layers would do."""
-        return _log_sum(self.chi_forward)
-
-    @property
-    def total_backward(self) -> float:
-        """Log of the product of the backward gains; as above."""
-        return _log_sum(self.chi_backward)
-
-    @property
     def notes(self) -> tuple[str, ...]:
         """Remarks: how batch norm and dropout were treated, which layers hold several operations."""
         found = how_it_ran(self.batch_norm, self.dropout)
@@ -125,10 +115,6 @@ def _cells(layer: LayerGain) -> tuple[str, ...]:
     law = "" if layer.predicted is None else f"{layer.predicted:.3g}"
     sizes = (f"{size:.3g}" for size in (layer.square_in, layer.square_out, layer.gradient))
     return (layer.name, layer.kind, *gains, law, *sizes, layer.verdict, layer.agreement)
-
-
-def _log_sum(chi: Array) -> float:
-    return float(np.log(chi).sum()) if (chi > 0).all() else (-math.inf if (chi == 0).any() else math.nan)
 
 
 SURE = 3.0  # standard errors between measurement and law up to which they agree, for one layer

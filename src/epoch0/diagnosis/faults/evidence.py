@@ -178,7 +178,7 @@ class Loop:
     training: bool | None  # whether the model ran in training mode; None where it was not run
     flat: bool = False  # whether it left gradients that are all exactly zero
     idle: bool = False  # whether its optimizer stepped, without any gradient
-    copy: bool = False  # whether it called backward only of what has no graph behind it, such as a copy of the loss
+    copy: bool = False  # whether no weight is behind what it called backward of, such as a copy of the loss
     classes: tuple[list[int], list[int]] = ([], [])  # as they are and as the loss got them, where it got class numbers
 
 
@@ -352,7 +352,7 @@ class Evidence:
     def through(self) -> dict[str, Tensor]:
         """The gradients by way of the outputs, where the loss reads weights of the model, too; else nothing."""
         out, loss, own = self.first.output, self.first.loss, dict(self.model.named_parameters())
-        if out is None or loss is None or not self.weights_of(loss, out.grad_fn, own=True):
+        if out is None or loss is None or not self.weights_of(loss, out.grad_fn, own=self.model):
             return {}
         (pull,) = torch.autograd.grad(loss, out, retain_graph=True, allow_unused=True)
         if pull is None:
@@ -360,10 +360,11 @@ class Evidence:
         found = torch.autograd.grad(out, [*own.values()], pull, retain_graph=True, allow_unused=True)
         return {n: dense(g) for n, g in zip(own, found, strict=True) if g is not None}
 
-    def weights_of(self, end: Tensor, stop: Any = None, own: bool = False) -> int:
-        """The number of weights in the model, or outside, that a tensor depends on, without those behind ``stop``."""
-        known, leaves = {id(p) for p in self.model.parameters()}, (getattr(at, "variable", 0) for at in made(end, stop))
-        return sum(isinstance(leaf, nn.Parameter) and (id(leaf) in known) == own for leaf in leaves)
+    def weights_of(self, end: Tensor, stop: Any = None, own: nn.Module | None = None) -> int:
+        """The number of weights outside, or in one's own, that a tensor depends on, without those behind ``stop``."""
+        known, inside = {id(p) for p in (self.model if own is None else own).parameters()}, own is not None
+        leaves = (getattr(at, "variable", 0) for at in made(end, stop))
+        return sum(isinstance(leaf, nn.Parameter) and (id(leaf) in known) == inside for leaf in leaves)
 
     @cached_property
     def exchanged(self) -> Any:
@@ -487,7 +488,8 @@ class Evidence:
 
         hook = model.register_forward_pre_hook(lambda module, args: modes.append(module.training))
         stepping = optimizer.register_step_pre_hook(steps)
-        backward = _Heard(lambda name, args, *_: copies.extend([args[0].is_leaf] if name == "backward" else []))
+        no_weight = lambda end: self.weights_of(end, own=model) == 0  # noqa: E731
+        backward = _Heard(lambda name, args, *_: copies.extend([no_weight(args[0])] if name == "backward" else []))
         with hook, stepping, backward, warnings.catch_warnings(action="ignore"):  # a schedule knows another optimizer
             step(model, optimizer, heard, rows.batch, rows.targets)
         left = {n: slope for n, slope in there().items() if bool(slope.any())}

@@ -81,6 +81,13 @@ def one_answer_is_best(seen: Evidence, reach: Reach) -> Iterator[Fault]:
         return
     if reach.constant < reach.free - max(0.005 * abs(reach.free), 1e-4 * abs(reach.now)):
         return  # the best of all was not found
+    alike = reach.targets[:1].expand_as(reach.targets)
+    same, shares = not (seen.reads_targets or _other(seen, reach, alike)), reach.values and one_hot(reach.targets)
+    if shares and same and bool((reach.targets != alike).any()) and _other(seen, reach, reach.targets + 1):
+        message = f"The loss is {reach.now:.3g} whichever class is right; one answer for all has {reach.constant:.3g}."
+        fix = "Multiply targets and logarithms before the sum over the classes, and not after."
+        yield Fault("loss", "loss", message, fix, certainty=0.95)
+        return
     near = reach.constant - reach.least <= ALIKE * (reach.now - reach.least)  # next to what there is to learn at first
     far = (reach.constant - reach.least) / max(abs(reach.constant), 1e-12) > (10 * ALIKE if near else ALIKE)
     idle = _idle(reach) if (near or not far) and bool((reach.targets != reach.targets[:1]).any()) else None
@@ -89,8 +96,7 @@ def one_answer_is_best(seen: Evidence, reach: Reach) -> Iterator[Fault]:
     numbers = f"One answer for all examples has a loss of {reach.constant:.3g}, the best of all {reach.least:.3g}"
     labels = reach.targets if reach.targets.is_floating_point() else reach.targets[reach.targets >= 0]
     varied = bool((labels != labels[:1]).any())
-    classes = not reach.targets.is_floating_point() or one_hot(reach.targets)
-    out = reach.output
+    classes, out = not reach.targets.is_floating_point() or one_hot(reach.targets), reach.output
     if seen.first.tables or (varied and classes and _shares(out)):
         return  # reported already; and the log of probabilities is bounded in the model, which free outputs are not
     noise = torch.randn(out.shape, generator=torch.Generator().manual_seed(0)).to(out)
@@ -106,7 +112,7 @@ def one_answer_is_best(seen: Evidence, reach: Reach) -> Iterator[Fault]:
         yield Fault("shapes", "loss", message, SAME_SHAPE, certainty=0.97)
     elif varied and not seen.reads_targets and not _other(seen, reach, reach.targets + 1):
         return  # the loss asks for no targets
-    elif varied and not seen.reads_targets and _other(seen, reach, reach.targets[:1].expand_as(reach.targets)):
+    elif varied and not (seen.reads_targets or same):
         message = f"{numbers}: the loss compares each example's outputs with the targets of all."
         means = math.isclose(float(reach.score(out.mean(0, True).expand_as(out))), reach.now, rel_tol=1e-6)
         kind, fix = ("loss", "Compare the examples first, then take the mean.") if means else ("shapes", SAME_SHAPE)
