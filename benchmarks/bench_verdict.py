@@ -56,10 +56,13 @@ PENALTY = 2.0
 
 def look(model, x, y) -> dict:
     """What the verdict reads of one network."""
+    import torch
+
     from epoch0.diagnosis.rows import measured
     from epoch0.diagnosis.step import OPTIMIZERS, steps
-    from epoch0.diagnosis.trial import trial
+    from epoch0.diagnosis.trial import HELD, kernel_knows, trial
     from epoch0.diagnosis.verdict import step_numbers
+    from epoch0.seeds import generator
     from epoch0.tracing.call import Call
     from epoch0.tracing.tape import tape
 
@@ -70,11 +73,13 @@ def look(model, x, y) -> dict:
         signs = measured(record, 4, 0).signs
     step_seconds = time.process_time() - began
     found = {n: trial(call, n, settled=False).runs for n in LENGTHS}
+    order, count = torch.randperm(call.examples, generator=generator(0, 0x7472)), call.examples // HELD
     kept = ("optimizer", "rate", "known", "known_seen", "drop", "held")
     return {
         "step": {name: step_numbers(first[name], signs, first["adam"]) for name in OPTIMIZERS},
         "quick": {name: step_numbers(quick[name], signs, quick["adam"]) for name in OPTIMIZERS},
         "largest": {name: first[name].largest for name in OPTIMIZERS},
+        "kernel": kernel_knows(call.rows(order[count:]), call.rows(order[:count]), 0),
         "seconds": [step_seconds, time.process_time() - began - step_seconds],
         "runs": {str(n): [{key: getattr(run, key) for key in kept} for run in runs] for n, runs in found.items()},
     }
@@ -108,15 +113,17 @@ def measure(folder: Path, numbers: Path) -> None:
             steps, recipes = random_networks.STEPS, networks.RECIPES
             runs = {r: networks.train(model, x * scale, y, tx * scale, ty, r, steps) for r in recipes}
             accuracy = {recipe: run["acc"] for recipe, run in runs.items()}
-        pick = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:EXAMPLES]
+        seed = number if number >= 8000 else 0
+        pick = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))[:EXAMPLES]
         seen = look(model, x[pick] * scale, y[pick])
         kept[name] = {"family": family, "bar": random_networks.BARS[data_set], "accuracy": accuracy, **seen}
-        kept[name] |= {"fresh": (number >= random_networks.FRESH) + (number in random_networks.LAST)}
+        fresh = (number >= random_networks.FRESH) + (number in random_networks.LAST)
+        kept[name] |= {"fresh": 3 if number in random_networks.HARD else fresh, "data": data_set}
         numbers.write_text(json.dumps(known | kept))
 
 
 def load(fresh: int = 0) -> list[dict]:
-    """The networks that weights are fitted to, those drawn afterwards, or those drawn after all numbers were chosen."""
+    """The networks that weights are fitted to, those drawn afterwards, after all choices, or of hard data."""
     return [one for one in json.loads(NUMBERS.read_text()).values() if one.get("fresh", 0) == fresh]
 
 
@@ -242,6 +249,35 @@ def rates(networks: list[dict], length: int) -> tuple[float, int]:
     return float(np.mean(good)), len(good)
 
 
+def untold(networks: list[dict], length: int = 150) -> None:
+    """Where held-out examples tell nothing: the verdict with them and without, for bars nearer to chance and further.
+
+    Nothing here is fitted; the limit TELLS was chosen on the first 82 of them.
+    """
+    from epoch0.diagnosis.trial import TELLS
+    from epoch0.diagnosis.verdict import probability
+
+    for data in sorted({one["data"] for one in networks}):
+        found: dict[float, list[tuple[bool, bool, bool]]] = {0.9: [], 0.7: [], 0.5: []}
+        for one in networks:
+            best = max(run["known"] or 0 for run in one["runs"][str(length)])
+            if one["data"] != data or max(best, one["kernel"]) >= TELLS:
+                continue
+            for optimizer in RECIPES:
+                numbers = one["step"][optimizer] | read(one, optimizer, str(length))
+                said = [probability(optimizer, numbers, f"trial {length}{rest}") > 0.5 for rest in ("", " alone")]
+                reached = max(one["accuracy"][recipe] for recipe in RECIPES[optimizer])
+                for share, rows in found.items():
+                    rows.append((*said, reached > 0.1 + share / 0.9 * (one["bar"] - 0.1)))
+        for share, rows in found.items():
+            for what, place in (("with", 0), ("without", 1)) if rows else ():
+                yes, no = ([truth for *said, truth in rows if said[place] is answer] for answer in (True, False))
+                text = f"says trains of {len(yes)}, right {sum(yes)}; not of {len(no)}, wrong {sum(no)}"
+                print(
+                    f"{data:9} above {share:.1f} of what is reached beyond chance, {what:7} held-out examples: {text}"
+                )
+
+
 def main() -> None:
     """Print how often the verdict is right."""
     if not NUMBERS.exists():
@@ -272,6 +308,7 @@ def main() -> None:
                 guess = max(after.mean(), 1 - after.mean())
                 line = f"{optimizer:5}{level:13} {len(fresh):4} drawn {when} (guess {guess:.3f})"
                 print(f"{line:52} {figures(p, after)}")
+    untold(load(3))
     networks = [one for one, random in zip(networks, drawn, strict=True) if not random]
     for length in LENGTHS:
         share, count = rates(networks, length)

@@ -587,13 +587,6 @@ def test_a_norm_over_two_examples_leaves_their_order(size: int) -> None:
     assert kinds(looked) == ["batch size"] * (size == 2), str(looked)
 
 
-@pytest.mark.parametrize("kernel", [1, 3])
-def test_images_of_which_only_the_brightness_is_seen(kernel: int) -> None:
-    model = nn.Sequential(nn.Conv2d(1, 8, kernel), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 10))
-    looked = found(model, X.view(-1, 1, 8, 8), Y)
-    assert ("turned round" in str(looked)) == (kernel == 1), str(looked)
-
-
 def test_one_output_of_several_classes_is_no_matter_of_scale() -> None:
     looked = found(
         mlp(nn.Sigmoid(), ends=1), X, Y[:, None].float(), lambda p, t: -(t * p.log() + (1 - t) * (1 - p).log()).mean()
@@ -659,30 +652,6 @@ def test_what_only_another_output_depends_on_is_not_cut_off() -> None:
     torch.manual_seed(0)
     looked = found(Backcast(), X, Y, lambda out, y: F.cross_entropy(out[1], y))
     assert kinds(looked) == [], str(looked)
-
-
-@pytest.mark.parametrize("units", [1, 2])
-def test_classes_behind_a_single_number(units: int) -> None:
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, units), nn.Tanh(), nn.Linear(units, 10))
-    looked = found(model, X, Y)
-    assert ("architecture" in kinds(looked)) == (units == 1), str(looked)
-
-
-class Gated(nn.Module):
-    """One number weighs all features; the classes are told by these."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.gate, self.end = nn.Linear(64, 1), nn.Linear(64, 10)
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.end(x * self.gate(x).sigmoid())
-        return out
-
-
-def test_a_gate_of_one_number_is_no_bottleneck() -> None:
-    assert "architecture" not in kinds(found(Gated(), X, Y))
 
 
 @pytest.mark.parametrize("sign", [1, -1])

@@ -14,7 +14,18 @@ from torch.utils.data import DataLoader, TensorDataset
 import epoch0 as e0
 from epoch0.diagnosis.faults import find
 from epoch0.diagnosis.faults.program import UserProgram
-from epoch0.diagnosis.trial import LENGTHS, MOMENTUM, RATES, Run, affordable, constant_loss, pairs_ordered, trial
+from epoch0.diagnosis.trial import (
+    LENGTHS,
+    MOMENTUM,
+    RATES,
+    TELLS,
+    Run,
+    affordable,
+    constant_loss,
+    kernel_knows,
+    pairs_ordered,
+    trial,
+)
 from epoch0.errors import InputError
 from epoch0.seeds import generator
 from epoch0.tracing.call import Call
@@ -300,3 +311,67 @@ def test_ranks_see_what_a_few_outputs_far_too_certain_hide() -> None:
     assert program is not None and program.held == 30
     done = program.train(1)
     assert program.known(of=slice(90, None)) < 0 < 0.7 < (done.held or 0) and done.others == 30
+
+
+def ridge(x: Tensor, values: Tensor, more: Tensor) -> Tensor:
+    """The twin, in its primal form: the answer nearest to the values among combinations of kernels around x."""
+    far = [[float((a - b).norm()) for b in x] for a in torch.cat([x, more])]
+    middle = sorted(d for row in far[: len(x)] for d in row)[(len(x) ** 2 - 1) // 2]
+    kernel = torch.tensor(far, dtype=torch.float64).div(-middle).exp()
+    own, mean = kernel[: len(x)], values.double().mean(0)
+    weights = torch.linalg.lstsq(own @ own + 0.01 * own, own @ (values - mean)).solution
+    return kernel[len(x) :] @ weights + mean
+
+
+@pytest.mark.parametrize("targets", ["classes", "a column of classes", "values", "rows of values"])
+def test_what_a_kernel_knows_of_held_out_examples(targets: str) -> None:
+    x, y = batch(60)
+    x, classes = x.view(60, 2, 3), targets.endswith("classes")
+    given = {"classes": y, "a column of classes": y[:, None], "values": x[:, 0, 0], "rows of values": x[:, 0] ** 3}[
+        targets
+    ]
+    call, (seen, held) = Call.of(nn.Linear(3, 1), x, given, loss=lambda out, t: out.sum()), split(60)
+    values = F.one_hot(y, 3).double() if classes else given.reshape(60, -1)
+    told = ridge(x[seen].flatten(1), values[seen], x[held].flatten(1))
+    scores = -torch.stack([(told - one).square().sum(1) for one in values[held]], 1)  # of each answer with each target
+    scores = told[:, y[held]] if classes else scores
+    others = torch.randperm(15, generator=generator(0, 0x7072))[:12].tolist()
+    pairs = [(i, j) for i in range(15) for j in others if not torch.equal(given[held][i], given[held][j])]
+    share = sum(float(scores[i, i] > scores[i, j]) for i, j in pairs) / len(pairs)
+    assert kernel_knows(call.rows(seen), call.rows(held), 0) == pytest.approx(share) and share > 0.7
+
+
+def test_a_kernel_is_asked_of_one_tensor_an_example_a_row() -> None:
+    x, y = batch(40)
+    for inputs, targets in (((x, x), y), (x, (y, y)), (x, y - 1), (x, y[:, None].expand(40, 2)), (x, x * math.nan)):
+        call = Call.of(nn.Linear(6, 2), inputs, targets, loss=lambda out, t: out.sum())
+        assert kernel_knows(call.rows(slice(0, 30)), call.rows(slice(30, 40)), 0) is None
+
+
+def test_classes_drawn_at_random_tell_nothing_of_a_sound_network() -> None:
+    """It learns them by heart, as any would, and was said not to train; what it knows of others cannot be told."""
+    source = generator(4)
+    x, y = torch.randn(128, 64, generator=source), torch.randint(0, 5, (128,), generator=source)
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Dropout(0.3), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 5))
+    found = e0.checkup(model, x, y)
+    assert found.trial is not None and found.trial.untold is not None and abs(found.trial.untold - 0.5) < TELLS - 0.5
+    assert found.verdict.startswith("Probably: trains with either") and found.recipes["adam"].probability == 0.75
+    assert "holds for other examples" in found.not_examined[-1] and "held-out" not in found.recipes["sgd"].reason
+    dead = e0.checkup(
+        nn.Sequential(*(nn.Sequential(nn.Linear(64, 64), nn.Sigmoid()) for _ in range(12)), nn.Linear(64, 5)), x, y
+    )
+    assert (
+        not dead.trains and dead.trial is not None and dead.trial.untold is not None
+    )  # which does not learn them either
+
+
+def test_real_digits_tell() -> None:
+    digits = e0.data.load("digits")
+    x, y = torch.from_numpy(digits.inputs("standard"))[:128].float(), torch.from_numpy(digits.labels)[:128].long()
+    call, (seen, held) = Call.of(nn.Linear(64, 10), x, y), split(128)
+    assert (kernel_knows(call.rows(seen), call.rows(held), 0) or 0) > 0.9
+    torch.manual_seed(0)
+    shut = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Dropout(0.97), nn.Linear(32, 10))  # learns neither
+    done = trial(Call.of(shut, x, y), 30)
+    assert done.untold is None and all(run.known is not None for run in done.runs)

@@ -233,6 +233,10 @@ def checkup(
             if trial is True:
                 raise
             why_not = str(problem_of_copy)
+    if done is not None and done.untold is not None:
+        text = f"neither the trial nor likeness to the others ({done.untold:.0%} of the pairs, chance 50%) tells it"
+        text = f"Whether what it learns holds for other examples: {text}. Give more examples, or batches=loader."
+        of_program["not_examined"] = (*of_program.get("not_examined", ()), text)
     known = None if done is None or done.constant is None else done.constant * (one.used if done.sums else 1)
     values = call.targets if isinstance(call.targets, Tensor) and call.targets.is_floating_point() else torch.zeros(1)
     far = float(values.double().square().mean().sqrt())

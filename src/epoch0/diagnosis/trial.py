@@ -37,6 +37,7 @@ LEARNED, TOLD = 0.5, (0.85, 0.8)
 """When a trial has decided: a loss of held-out examples below this share of the best constant answer's, or so
 many pairs of them ordered right while the loss of the others falls by so much; docs/checkup.md has the figures."""
 
+TELLS = 0.65  # held-out pairs that a trial or a kernel must order right, or held-out examples tell nothing
 SECONDS = 20.0  # A trial is on by default where it is estimated to take less, in CPU seconds
 OTHERS = 12  # other examples whose targets an example is compared with
 
@@ -87,6 +88,9 @@ class TrialResult:
     seconds: float  #: CPU seconds it took
     constant: float | None = None  #: loss of the best answer that is the same for all, None where it is not known
     sums: bool = False  #: whether the loss is a sum over examples; those of the trial are then of one example
+    #: share of held-out pairs that a kernel fitted to the others orders right where neither it nor any run knows TELLS
+    #: of them: they tell nothing then, and are left out of the runs; else None
+    untold: float | None = None
 
     def of(self, optimizer: Optimizer) -> list[Run]:
         """The runs of one optimizer, the smallest rate first."""
@@ -110,7 +114,7 @@ def trial(
     """Train copies of the model for a few steps with each rate of each optimizer; the model itself is not touched.
     ``batches``, pairs (inputs, targets) such as a DataLoader, are trained on instead and begun again when they end; the
     call's batch is then held out whole. ``settled`` ends the trainings of an optimizer halfway where its largest rate
-    settles the matter there. An InputError if the model cannot be copied.
+    settles it, and leaves out held-out examples that tell nothing. An InputError if the model cannot be copied.
     """
     started, constant, sums = time.process_time(), constant_loss(call), _sums(call)
     constant = constant / call.examples if sums and constant is not None else constant
@@ -151,7 +155,33 @@ def trial(
                         ends[optimizer] = mark
             tell((place + 1) / len(todo))
     runs, held_out = tuple(found[item] for item in sorted(found)), 0 if held is None else held.examples
-    return TrialResult(runs, steps, size, held_out, time.process_time() - started, constant, sums)
+    asked = held if settled and batches is None and max(run.known or 0.0 for run in runs) < TELLS else None
+    untold = None if asked is None else kernel_knows(seen, asked, seed)
+    if untold is not None and (untold := untold if untold < TELLS else None) is not None:
+        runs = tuple(replace(run, known=None, held=None) for run in runs)
+    return TrialResult(runs, steps, size, held_out, time.process_time() - started, constant, sums, untold)
+
+
+def kernel_knows(seen: Call, held: Call, seed: int) -> float | None:
+    """What likeness to up to 512 of the others tells of examples held out: the share of pairs that kernel ridge
+    regression orders right; None unless inputs and targets are one tensor each, with an example a row.
+    """
+    asked = seen.batch, held.batch, seen.targets, held.targets
+    if not all(isinstance(item, Tensor) and item.dim() and not item.is_complex() for item in asked):
+        return None
+    x, more, y, theirs = (item[:512].detach().cpu().reshape(min(len(item), 512), -1) for item in asked)
+    if classes := not y.is_floating_point():
+        y, theirs = (item.long().squeeze(1) for item in (y, theirs))
+    if len(x) != len(y) or len(more) != len(theirs) or (classes and (y.dim() > 1 or min(y.min(), theirs.min()) < 0)):
+        return None
+    apart = [torch.cdist(rows.double(), x.double(), p=2.0 if x.is_floating_point() else 0.0) for rows in (x, more)]
+    near, far = (torch.exp(-d / apart[0].median().clamp_min(1e-300)) for d in apart)
+    values = F.one_hot(y, int(max(y.max(), theirs.max())) + 1).double() if classes else y.double()
+    weights = torch.linalg.solve(near + 0.01 * torch.eye(len(x), dtype=torch.float64), values - values.mean(0))
+    told = replace(held, targets=theirs if classes else theirs.double(), criterion=None if classes else F.mse_loss)
+    answers = far @ weights + values.mean(0)
+    pairs = pairs_ordered(told, answers, seed) if bool(answers.isfinite().all()) else None
+    return None if pairs is None else pairs[0]
 
 
 def shuffled(call: Call, count: int, size: int, order: torch.Generator | None) -> Iterator[Call]:

@@ -38,7 +38,7 @@ SATURATED = 0.5
 """Share of saturated values from which a layer is called saturated: most of its units answer to nothing any more."""
 
 CRAWL = 3.5  # of a step that takes less than 10^-3.5 of the loss away, 300 with momentum 0.9 do not suffice
-SURE = 0.98  # probability of a network whose trial has decided
+SURE, LIKELY = 0.98, 0.75  # probability of one whose trial has decided; at most, if held-out examples tell nothing
 STEADY = 0.03  # so much less may the loss fall at a smaller rate of SGD, as the largest is near where it diverges
 LEARNS, UNDECIDED = 0.95, 0.4  # share of sound programs that learned: whose outputs came to know the targets, others
 
@@ -222,11 +222,15 @@ def assess(step: StepEffect, signs: Signs, trial: TrialResult | None, adam: Step
     if trial is not None:
         runs, constant = trial.of(optimizer), trial.constant
         numbers |= trial_numbers(trial.runs, optimizer)
-    chance = probability(optimizer, numbers, level(step, runs, None if trial is None else trial.steps))
+    weights = level(step, runs, None if trial is None else trial.steps)
+    chance = probability(optimizer, numbers, weights)
+    numbers = {name: value for name, value in numbers.items() if name != "known" or not weights.endswith(" alone")}
     if (step.reached == 0 and step.second == 0) or (signs.overflowing and not step.finite):
         chance = min(chance, 0.01)
     if any(run.settles(constant) for run in runs):
         chance = max(chance, SURE)
+    if trial is not None and trial.untold is not None:
+        chance = min(chance, LIKELY)
     if trial is not None and trial.steps >= LENGTHS[1] and constant is not None and max(r.drop for r in runs) <= 0:
         chance = min(chance, UNDECIDED)  # no better than one answer for all: of 166 such networks 3 train
     trains, rate = chance >= 0.5, suggested_rate(step, runs)
@@ -358,6 +362,8 @@ def _failure(step: StepEffect, signs: Signs, runs: Sequence[Run], constant: floa
         return "blind", f"{text}{seen}"
     if (most := max((run.drop for run in runs), default=0.5)) <= 0:
         return "slow", f"at no rate tried its loss falls{' below that of one answer for all' * bool(constant)}{seen}"
+    if runs and all(run.known is None for run in runs):
+        return "slow", f"it learns {'these examples, in a way that seldom lasts' if most > 0.9 else 'too slowly'}{seen}"
     words = "these examples, and little that" if most > 0.9 else "too slowly or not what"
     return "slow", f"it learns {words} holds for other examples{seen}"
 
@@ -381,7 +387,7 @@ def sentence(recipes: Mapping[str, Recipe]) -> str:
         return f"Cannot train: {_short(adam.reason)}."
     else:
         best = max((adam, sgd), key=lambda r: r.probability)
-        seen = max(min(r.numbers.get("known", 0), r.numbers.get("known seen", 0)) for r in (adam, sgd))
+        seen = max(min(r.numbers.get("known", math.inf), r.numbers.get("known seen", 0)) for r in (adam, sgd))
         text = f"{'learns too slowly' if seen >= _odds(SLOWLY) else 'will not train'}: {_short(best.reason)}"
     return (sure + text if sure else text[0].upper() + text[1:]).rstrip(".") + "."
 

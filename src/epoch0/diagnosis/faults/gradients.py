@@ -322,40 +322,6 @@ def inputs_ignored(seen: Evidence, after: After, quiet: tuple[Tensor, Tensor]) -
     yield Fault("architecture", "outputs", message, fix, certainty=0.97 if tokens and seen.first.open else 0.35)
 
 
-def places_do_not_matter(seen: Evidence, quiet: tuple[Tensor, Tensor]) -> Iterator[Fault]:
-    """Attention that gives the same whatever the order of the places, as nothing tells it where they are."""
-    x, out, least = seen.call.batch, quiet[0], 1e-4 * float((quiet[0] - quiet[1]).abs().max())
-    attends = any("attention" in type(m).__name__.lower() for m in seen.model.modules())
-    kernels = {m.kernel_size for m in seen.model.modules() if isinstance(m, nn.Conv2d)}
-    maps = isinstance(x, Tensor) and x.dim() == 4 and kernels == {(1, 1)} and len(out) == len(x)
-    if maps and float((seen.quietly(seen.model, x.flip(2, 3)) - out).abs().max()) < least:
-        message = "All convolutions are 1 x 1, and an image turned round gives the same outputs."
-        yield Fault("architecture", "model", message, "Pool after convolutions larger than 1 x 1.", certainty=0.75)
-    if not attends or not isinstance(x, Tensor) or x.dim() != (3 if x.is_floating_point() else 2) or x.shape[1] < 4:
-        return
-    if isinstance(seen.call.targets, Tensor) and seen.call.targets.shape == x.shape:
-        return  # tokens that follow: a causal mask tells places apart
-    turned = seen.quietly(seen.model, x.flip(1))
-    ways = [out, *([out.flip(1)] if out.dim() == 3 and out.shape[1] == x.shape[1] else [])]
-    if min(float((turned - way).abs().max()) for way in ways) < least:
-        message = "The outputs are the same whatever the order of the places, be it the reverse."
-        yield Fault("architecture", "model", message, "Add positions to what the attention gets.", certainty=0.6)
-
-
-def one_number(seen: Evidence, quiet: tuple[Tensor, Tensor]) -> Iterator[Fault]:
-    """A layer of one unit through which all must pass that several classes are told by."""
-    y, layers = seen.call.targets, [(n, m) for n, m, _ in seen.first.ran if isinstance(m, nn.Linear)]
-    if not isinstance(y, Tensor) or y.is_floating_point() or quiet[0].dim() != 2 or quiet[0].shape[1] < 3:
-        return
-    for name, narrow in [(n, m) for n, m in layers[:-1] if m.out_features == 1][:1]:
-        with unchanged(seen.model):
-            narrow.register_forward_hook(lambda module, args, made: torch.zeros_like(made))
-            without = seen.quietly(seen.model, seen.call.batch)
-        if torch.equal(without, without[:1].expand_as(without)) and not torch.equal(*quiet):
-            message, fix = f"Only the one number that '{name}' returns tells the classes.", "Give it more units."
-            yield Fault("architecture", name, message, fix, certainty=0.9)
-
-
 def dropped_always(seen: Evidence, quiet: tuple[Tensor, Tensor]) -> Iterator[Fault]:
     """Dropout that evaluation mode does not turn off."""
     if seen.dropped and max(seen.dropped) >= 0.5:
