@@ -375,3 +375,32 @@ def test_real_digits_tell() -> None:
     shut = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Dropout(0.97), nn.Linear(32, 10))  # learns neither
     done = trial(Call.of(shut, x, y), 30)
     assert done.untold is None and all(run.known is not None for run in done.runs)
+
+
+class Graph(nn.Module):
+    """A graph network that holds its sparse adjacency matrix as a plain attribute, or is given it."""
+
+    def __init__(self, edges: Tensor | None = None) -> None:
+        super().__init__()
+        self.edges, self.first, self.last = edges, nn.Linear(8, 32), nn.Linear(32, 3)
+
+    def forward(self, x: Tensor, edges: Tensor | None = None) -> Tensor:
+        edges = self.edges if edges is None else edges
+        assert edges is not None
+        out: Tensor = self.last(torch.sparse.mm(edges, self.first(torch.sparse.mm(edges, x)).relu()))
+        return out
+
+
+def test_a_sparse_adjacency_matrix() -> None:
+    """Held by the model it is left alone, and all nodes are trained on; in the batch it is refused by name."""
+    source = generator(5)
+    edges, x = torch.eye(60).roll(1, 0) + 3 * torch.eye(60), torch.randn(60, 8, generator=source)
+    torch.manual_seed(0)
+    model, y = Graph(edges.to_sparse()), x[:, :3].argmax(1)
+    kept, optimizer = model.edges, torch.optim.Adam(model.parameters(), 1e-2)
+    plain = e0.checkup(model, x, y)
+    yours = e0.checkup(model, x, y, loss=F.cross_entropy, optimizer=optimizer)
+    assert plain.trains and yours.trains and not yours.faults and model.edges is kept
+    for more in ({}, {"loss": F.cross_entropy, "optimizer": optimizer}):
+        with pytest.raises(InputError, match="'edges' is sparse_coo"):
+            e0.checkup(model, (x, edges.to_sparse()), y, **more)

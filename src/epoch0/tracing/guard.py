@@ -99,7 +99,7 @@ def _entries(value: Any) -> list[Any]:
 def _tensors(module: nn.Module) -> Iterator[Tensor]:
     for value in module.__dict__.values():
         for v in value.values() if isinstance(value, dict) else (value,):
-            if isinstance(v, Tensor) and not is_lazy(v) and v.device.type != "meta":
+            if isinstance(v, Tensor) and not is_lazy(v) and v.device.type != "meta" and v.layout == torch.strided:
                 yield v
 
 

@@ -133,7 +133,7 @@ def _finite(batch: Any, targets: Any, loss: Any) -> tuple[Any, Any, Fault | None
         left_out = not bool(targets.isfinite().all()) and bool(loss(torch.zeros_like(targets), targets).isfinite())
     looked_at = (batch,) if left_out else (batch, targets)
     sides = [side for given in looked_at for name, side in parts(given) if side.dim() and "mask" not in name]
-    if len({len(side) for side in sides}) != 1:
+    if len({len(side) for side in sides}) != 1 or any(side.layout != torch.strided for side in sides):
         return batch, targets, None
     whole = torch.stack([side.reshape(len(side), -1).isfinite().all(1) for side in sides]).all(0)
     bad = int((~whole).sum())
