@@ -302,3 +302,59 @@ def test_masks_of_attention_hide_what_they_are_made_to_hide(kind: str) -> None:
     model = Places()
     left = on_paths(model, keep(magnitude(model), 0.0), (3, 4))
     assert left["own"].flatten(1).any(1).tolist() == [True, False, False]
+
+
+class Edges(nn.Module):
+    """Two layers over a graph whose adjacency matrix comes beside the nodes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(3, 4, bias=False), nn.Linear(4, 2, bias=False)
+
+    def forward(self, x: Tensor, edges: Tensor) -> Tensor:
+        out: Tensor = self.b(edges @ F.relu(self.a(edges @ x)))
+        return out
+
+
+def test_a_batch_as_the_model_is_called_with_it() -> None:
+    """A graph with its edges, what is zero in it kept zero, against the removal of each weight; a dict; forward=."""
+    model, edges = Edges(), torch.eye(8).roll(1, 0)
+    x = torch.rand(8, 3, generator=torch.Generator().manual_seed(0)) + 0.5
+    x[:, 1] = 0  # nothing comes in there
+    masks = keep(random(model, seed=3), 0.4)
+    weights = {name: torch.rand(p.shape) + 0.5 for name, p in model.named_parameters()}
+    weights = {name: value * masks[name] for name, value in weights.items()}
+    whole, expected = torch.func.functional_call(model, weights, (x, edges)), {}
+    for name, mask in masks.items():
+        expected[name] = torch.zeros_like(mask)
+        for row, column in mask.nonzero().tolist():
+            less = weights[name].clone()
+            less[row, column] = 0
+            without = torch.func.functional_call(model, {**weights, name: less}, (x, edges))
+            expected[name][row, column] = not torch.equal(without, whole)
+    found = [
+        on_paths(model, masks, (x, edges)),
+        on_paths(model, masks, {"x": x, "edges": edges}),
+        on_paths(model, masks, (edges, x), forward=lambda net, given: net(given[1], given[0])),
+    ]
+    assert all(torch.equal(one[name], expected[name]) for one in found for name in masks)
+    assert not bool(found[0]["a.weight"][:, 1].any()) and bool(expected["a.weight"].any())
+    assert masks.summary(model, (x, edges)).effective == found[0].kept > 0
+
+
+class Again(nn.Module):
+    """Half of it is computed again in the backward pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(3, 3), nn.Linear(3, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.b(torch.utils.checkpoint.checkpoint(self.a, x, use_reentrant=False))
+        return out
+
+
+def test_parts_that_are_computed_again_are_refused() -> None:
+    model = Again()
+    with pytest.raises(InputError, match=r"paths of Again .* computed again; switch checkpointing off"):
+        keep(magnitude(model), 0.5).summary(model, (3,))

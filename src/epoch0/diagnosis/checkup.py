@@ -198,8 +198,7 @@ def checkup(
         with tape(fewer, batch_norm=batch_norm, still=True) as record:
             usual = next((many for limit, many in DIRECTIONS.items() if one.seconds <= limit), 2)
             rows = measured(record, directions or usual, seed)
-            signs = rows.signs
-            inside = {name for row in rows.rows for name in row.weights}
+            signs, inside = rows.signs, {name for row in rows.rows for name in row.weights}
             apart_from = [op.module for op in record.ops if op.meaning.weighted and not {*op.weights} & inside]
             if apart_from and len(parts(call.batch)) > 1:
                 names = first_names(list(dict.fromkeys(apart_from)))

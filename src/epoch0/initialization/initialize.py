@@ -85,8 +85,7 @@ def initialize(
     """
     if at != "edge_of_chaos":
         raise InputError(f"at={at!r} is not known; it is 'edge_of_chaos' (a gain of 1), or give chi=... instead.")
-    target = 1.0 if chi is None else float(chi)
-    mirrored = weights == "mirrored"
+    target, mirrored = 1.0 if chi is None else float(chi), weights == "mirrored"
     x, remarks = (x, []) if x is not None else gaussian_input(model, seed)
     refuse_lazy(model, written=True)
     frozen = {name for name, p in bare(model).named_parameters() if not p.requires_grad}

@@ -183,8 +183,7 @@ class ScalePass:
             elif (size := self._edge(step, primal)) > 0:
                 step.weight_std, step.by_size = size, True
             elif self.method == "theory":
-                at = self._places(step, primal)
-                free = activation is None or activation.homogeneous
+                at, free = self._places(step, primal), activation is None or activation.homogeneous
                 step.weight_std = solved(lambda s: expected(activation, s, 0.0 if free else bias_std, at), target, free)
             else:
                 step.weight_std = self._by_batch(place, step, primal, output, target)

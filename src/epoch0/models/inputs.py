@@ -87,8 +87,7 @@ def inputs_for(
         raise InputError(f"a batch of {number} examples cannot be measured; ask for at least 1.")
     if data is not None and input_shape is not None:
         raise InputError(f"inputs come from data={data!r} or have a random input_shape={input_shape!r}; choose one.")
-    own = data is None and input_shape is None
-    main = getattr(model, "main_input_name", None)
+    own, main = data is None and input_shape is None, getattr(model, "main_input_name", None)
     if own and isinstance(main, str) and getattr(model, "config", None) is not None:  # a model of transformers
         return _named_inputs(model, main, number, seed)
     if not any(parameter.dtype in HALF for parameter in model.parameters()):  # who measures, says what it does with it

@@ -6,14 +6,13 @@ and ones after each operation, so that nothing overflows (THEORY 4).
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd import forward_ad
-from torch.func import functional_call
 
 from epoch0.arguments import checked
 from epoch0.errors import InputError, reworded
@@ -21,6 +20,7 @@ from epoch0.prune.masks.apply import check_masks
 from epoch0.prune.masks.masks import Masks
 from epoch0.regions.network.operations import largest_call
 from epoch0.results import Result, aligned, finite, first_names
+from epoch0.tracing.call import Call, Forward, described, mapped
 from epoch0.tracing.guard import bare, unchanged
 from epoch0.tracing.operations import MOVES, Args, Calls, Kwargs, map_tensors, meaning, tensors_in
 from epoch0.tracing.tape import prepare_forward_derivatives
@@ -296,7 +296,7 @@ def _without_sign(tensor: Tensor) -> Tensor:
 
 
 @checked
-def on_paths(model: nn.Module, masks: Mapping[str, Tensor], x: Tensor | tuple[int, ...]) -> Masks:
+def on_paths(model: nn.Module, masks: Mapping[str, Tensor], x: Any, forward: Forward | None = None) -> Masks:
     """The weights that are kept and lie on a path of kept weights from the input to the output.
 
     >>> effective = on_paths(model, masks, x=(64,))               # the shape of one example
@@ -305,13 +305,13 @@ def on_paths(model: nn.Module, masks: Mapping[str, Tensor], x: Tensor | tuple[in
 
     A path goes through weights that are kept, through sums, products, nonlinearities and whatever moves entries, and
     carries the signal of the input; docs/pruning has what is none. This is exact entry by entry, at every place of an
-    image, so the shape of the input matters. Parameters without a mask count as kept, rows of an embedding as input. It
-    takes one pass forward and one backward, of zeros and ones.
+    image, so the shape of the input matters. Parameters without a mask count as kept, rows of an embedding as input.
 
     Args:
         model: what the masks are for; if it is pruned already, its own masks count too. It stays as it is.
-        x: a batch of shape (examples, ...), of which only the shape counts (and integers, such as tokens, of the first
-            example), or the shape of one example.
+        x: the shape of one example, or a batch as the model is called with it: of numbers only the shape counts (of a
+            graph, what is zero), of tokens the first example.
+        forward: how to call the model, if not as ``model(x)``.
 
     Raises:
         InputError: if the masks are another model's, the model does not take such inputs, or an operation has no rule.
@@ -332,30 +332,36 @@ def on_paths(model: nn.Module, masks: Mapping[str, Tensor], x: Tensor | tuple[in
                 values[key] = seen[name] = masks[name].to(parameter.device, torch.float32).requires_grad_()
             elif parameter.is_floating_point():
                 values[key] = torch.ones_like(parameter, dtype=torch.float32, requires_grad=False)
-        start = _start(x, next(model.parameters()).device)
-        with torch.enable_grad():
-            text = f"the paths of {type(model).__name__} cannot be followed for an input of shape {tuple(start.shape)}"
-            with reworded(lambda error: InputError(f"{text}: {error}")), PathCalls():
-                result = functional_call(model, values, (start,))
+        call = _start(model, x, forward)
+        failed = f"the paths of {type(model).__name__} cannot be followed for {described(call.batch)}"
+        once = torch.autograd.graph.disable_saved_tensors_hooks("parts are computed again; switch checkpointing off.")
+        with torch.enable_grad(), reworded(lambda error: InputError(f"{failed}: {error}")), once, PathCalls():
+            result = call.swapped(values)
         nest = result.to_tuple() if hasattr(result, "to_tuple") else result
         outputs = [out for out in tensors_in(nest) if out.is_floating_point() and out.requires_grad]
         ones = [torch.ones_like(out) for out in outputs]
-    gradients = torch.autograd.grad(outputs, list(seen.values()), ones, allow_unused=True) if outputs else ()
+    gradients = torch.autograd.grad(outputs, [*seen.values()], ones, allow_unused=True) if outputs else ()
     pairs = zip(seen, gradients, strict=False)
     reached = {name: masks[name] & (g > 0).to(masks[name].device) for name, g in pairs if g is not None}
     return Masks._own({name: torch.zeros_like(mask) for name, mask in masks.items()} | reached)
 
 
-def _start(x: Tensor | tuple[int, ...], device: torch.device) -> Tensor:
-    """One example of ones that depend on the input; or the first example, where it is made of integers."""
-    shape = x.shape[1:] if isinstance(x, Tensor) else tuple(x)
-    if isinstance(x, Tensor) and x.dim() and not x.is_floating_point():
-        return x[:1].to(device)
-    if not all(isinstance(n, int) and n > 0 for n in shape):
-        raise InputError(f"x={tuple(shape)}: an example needs a shape such as (3, 32, 32), all integers > 0.")
-    ones = torch.ones(1, *shape, device=device)
-    start: Tensor = forward_ad.make_dual(ones, torch.ones_like(ones))
-    return start
+def _start(model: nn.Module, x: Any, forward: Forward | None) -> Call:
+    """A call with one example of ones that depend on the input, or the first one, where it is made of integers."""
+    if isinstance(x, tuple | list) and not tensors_in(x):
+        if not all(isinstance(n, int) and n > 0 for n in x):
+            raise InputError(f"x={tuple(x)}: an example needs a shape such as (3, 32, 32), all integers > 0.")
+        x = torch.ones(1, *x)
+    call = Call.of(model, x, forward=forward).divided()
+
+    def ones(tensor: Tensor) -> Any:
+        if not tensor.is_floating_point() or not bool(tensor.isfinite().all()):
+            return tensor  # tokens, or a mask
+        start = (torch.ones_like(tensor) if call.splits else tensor != 0).float()
+        return forward_ad.make_dual(start, start.clone())
+
+    some = call.rows(slice(0, 1)) if call.splits else call
+    return replace(some, batch=mapped(some.batch, ones))
 
 
 @dataclass(frozen=True)
@@ -420,7 +426,7 @@ class MaskSummary(Result):
 
 
 @checked
-def summary(masks: Masks, model: nn.Module | None = None, x: Tensor | tuple[int, ...] | None = None) -> MaskSummary:
+def summary(masks: Masks, model: nn.Module | None = None, x: Any = None, forward: Forward | None = None) -> MaskSummary:
     """Kept weights, dead layers, rows and columns, and with the model the weights that lie on no path.
 
     >>> print(masks.summary(model, x=(64,)))                # shape of one example, or a batch
@@ -436,7 +442,7 @@ def summary(masks: Masks, model: nn.Module | None = None, x: Tensor | tuple[int,
     if (model is None) != (x is None):
         missing = "the shape of one example, x=(3, 32, 32)," if x is None else "the model"
         raise InputError(f"the effective sparsity needs {missing} too; without both, summary() leaves it out.")
-    effective = None if model is None or x is None else on_paths(model, masks, x)
+    effective = None if model is None or x is None else on_paths(model, masks, x, forward)
     layers = tuple(_layer(name, mask, None if effective is None else effective[name]) for name, mask in masks.items())
     return MaskSummary(layers, masks.total, masks.kept, None if effective is None else effective.kept)
 

@@ -67,8 +67,7 @@ class Absolute(operations.Calls):
             weight = scale if weight is None else weight * scale
         if "normalized_shape" not in given:
             weight, bias = (None if t is None else t.reshape(-1, *[1] * (x.dim() - 2)) for t in (weight, bias))
-        power = self.exponent(x)
-        y = x if weight is None else x * weight
+        power, y = self.exponent(x), x if weight is None else x * weight
         return self._keep(y if bias is None else y + bias * 2.0**-power, power)
 
     def _matrix(self, func: Any, name: str, args: Any, kwargs: Any) -> Tensor:

@@ -110,8 +110,7 @@ def mean_at(rule: Activation, q1: Array, q2: Array, cosine: Array, sine: Array, 
     shape = cosine.shape
     # a variance of 0 as the limit from above: kinks at 0 then see both signs
     parts = [np.ravel(np.maximum(q, _SMALLEST)) for q in (q1, q2)] + [np.ravel(cosine), np.ravel(sine)]
-    function = rule.derivative if derivative else rule.function
-    result = np.empty(cosine.size)
+    function, result = rule.derivative if derivative else rule.function, np.empty(cosine.size)
     # steps follow the larger variance; half powers of two keep the number of groups small; one variable is a sum less
     scale = np.exp2(np.ceil(np.log2(np.maximum(parts[0], parts[1]).clip(0.25))) / 2)
     scale[parts[3] == 0] *= -1
