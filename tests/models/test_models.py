@@ -107,7 +107,7 @@ def test_what_the_users_file_prints_stays_off_stdout(folder: Path, capsys: pytes
         ("{}/nets.py:bild", ["has no 'bild'", "Did you mean 'build'"]),
         ("{}/nets.py:qqqqqq", ["has no 'qqqqqq'", "It defines", "Net"]),
         ("{}/nets.py:sized", ["needs the argument width"]),
-        ("{}/nets.py:number", ["returned a int"]),
+        ("{}/nets.py:number", ["returned 'int'"]),
         ("{}/nets.py:constant", ["is a int"]),
         ("{}/nets.py:broken", ["nets.py, line 33", "TypeError"]),
         ("{}/wrong_import.py:f", ["wrong_import.py, line 2", "a_package_that_is_not_there"]),

@@ -55,7 +55,7 @@ def encode(result: Any) -> Encoded:
         return {_FILE: name, **form}
 
     if not isinstance(result, Mapping):
-        raise InputError(f"a trial function returned a {type(result).__name__}; a result is a dict of named values.")
+        raise InputError(f"a trial function returned {type(result).__name__!r}; a result is a dict of named values.")
     text = json.dumps(plain(result, "result", (_ARRAY, _FILE), other), separators=(",", ":"))
     if not large:
         return Encoded(text, None)

@@ -72,7 +72,7 @@ def load_program(spec: str, weights: str | Path | None = None, *, seed: Seed = 0
             made = _build(target, spec, file)
     program = dict(made) if isinstance(made, Mapping) else {"model": made}
     if not isinstance(program.get("model"), nn.Module):
-        raise InputError(f"{spec!r} returned a {type(program.get('model', made)).__name__}; an nn.Module is needed.")
+        raise InputError(f"{spec!r} returned {type(program.get('model', made)).__name__!r}; an nn.Module is needed.")
     unknown = [str(name) for name in program if name not in PARTS]
     if unknown or (len(program) > 1 and not {"batch", "data"} & program.keys()):
         wanted = f"a mapping with model, batch or data, and what there is of {', '.join(PARTS[2:])}"
