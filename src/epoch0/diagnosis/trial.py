@@ -157,15 +157,13 @@ def trial(
     runs, held_out = tuple(found[item] for item in sorted(found)), 0 if held is None else held.examples
     asked = held if settled and batches is None and max(run.known or 0.0 for run in runs) < TELLS else None
     untold = None if asked is None else kernel_knows(seen, asked, seed)
-    if untold is not None and (untold := untold if untold < TELLS else None) is not None:
+    if (untold := None if untold is None or untold >= TELLS else untold) is not None:
         runs = tuple(replace(run, known=None, held=None) for run in runs)
     return TrialResult(runs, steps, size, held_out, time.process_time() - started, constant, sums, untold)
 
 
 def kernel_knows(seen: Call, held: Call, seed: int) -> float | None:
-    """What likeness to up to 512 of the others tells of examples held out: the share of pairs that kernel ridge
-    regression orders right; None unless inputs and targets are one tensor each, with an example a row.
-    """
+    """Share of held-out pairs that kernel ridge regression on the others orders right; None but for a tensor each."""
     asked = seen.batch, held.batch, seen.targets, held.targets
     if not all(isinstance(item, Tensor) and item.dim() and not item.is_complex() for item in asked):
         return None
@@ -174,7 +172,8 @@ def kernel_knows(seen: Call, held: Call, seed: int) -> float | None:
         y, theirs = (item.long().squeeze(1) for item in (y, theirs))
     if len(x) != len(y) or len(more) != len(theirs) or (classes and (y.dim() > 1 or min(y.min(), theirs.min()) < 0)):
         return None
-    apart = [torch.cdist(rows.double(), x.double(), p=2.0 if x.is_floating_point() else 0.0) for rows in (x, more)]
+    power = 0.0 if x.dtype in (torch.int32, torch.int64) else 2.0  # of tokens how many differ
+    apart = [torch.cdist(rows.double(), x.double(), p=power) for rows in (x, more)]
     near, far = (torch.exp(-d / apart[0].median().clamp_min(1e-300)) for d in apart)
     values = F.one_hot(y, int(max(y.max(), theirs.max())) + 1).double() if classes else y.double()
     weights = torch.linalg.solve(near + 0.01 * torch.eye(len(x), dtype=torch.float64), values - values.mean(0))
