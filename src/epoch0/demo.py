@@ -80,8 +80,7 @@ def run(out: Path, workers: int | None = None, echo: Callable[[str], Any] | None
     ``workers`` processes make the figure, by default as many as there are cores; ``echo`` is given each line of the
     summary as soon as it is known, which comes back as plain data.
     """
-    say = echo or (lambda line: None)
-    started = time.monotonic()
+    say, started = echo or (lambda line: None), time.monotonic()
     Engine(workers=workers)  # starts nothing: a wrong number is an error before anything runs
     with made(out):
         digits = (*tensors("digits"), *tensors("digits", "test"))

@@ -1144,3 +1144,94 @@ def test_a_cosine_of_one_output_counts_signs_alone(squares: bool) -> None:
 def test_targets_that_are_all_the_same_may_be_those_that_happened(least: int) -> None:
     y = (Y > 4).long().clamp_min(least)
     assert kinds(found(mlp(ends=2), X, y)) == ["labels", "data"] * least
+
+
+WORDS = 30
+
+
+class Following(nn.Module):
+    """The next of some words, by a recurrent layer; beside the words their number may be given."""
+
+    def __init__(self, packed: bool = False) -> None:
+        super().__init__()
+        self.packed = packed
+        self.words, self.body = nn.Embedding(WORDS, 32, padding_idx=0), nn.GRU(32, 48, batch_first=True)
+        self.end = nn.Linear(48, WORDS)
+
+    def forward(self, x: Tensor, more: Tensor | None = None) -> Tensor:
+        if self.packed and more is not None:
+            last: Tensor = self.body(nn.utils.rnn.pack_padded_sequence(self.words(x), more, batch_first=True))[1][0]
+            return self.end(last)
+        out: Tensor = self.end(self.body(self.words(x))[0]).transpose(1, 2)
+        return out
+
+
+def texts(count: int = 400) -> tuple[Tensor, Tensor]:
+    """Rows that count up from some word, with 0 behind them, and how long each is."""
+    draw = torch.Generator().manual_seed(0)
+    x = (torch.randint(1, WORDS, (count, 1), generator=draw) + 3 * torch.arange(11)) % (WORDS - 1) + 1
+    lengths = torch.randint(5, 12, (count,), generator=draw)
+    return x.masked_fill(torch.arange(11) >= lengths[:, None], 0), lengths
+
+
+@pytest.mark.parametrize("given", ["words", "words and lengths", "scattered"])
+def test_padding_that_is_class_0_may_be_ignored(given: str) -> None:
+    """Behind the words, also where targets are moved on and inputs a pair; a class among others is none."""
+    x, lengths = texts()
+    torch.manual_seed(0)
+    model, y, loss = Following(), x[:, 1:], nn.CrossEntropyLoss(ignore_index=0)
+    batch: Any = x[:, :-1] if given == "words" else (x, lengths)
+    if given == "words and lengths":
+        y = torch.where(x > 0, x % 7 + 1, 0)
+    elif given == "scattered":
+        batch, y = x, x % 4
+    data = TensorDataset(*batch, y) if isinstance(batch, tuple) else TensorDataset(batch, y)
+    pairs = [(row[:-1] if len(row) > 2 else row[0], row[-1]) for row in data]
+    looked = find_faults(
+        model, batch, y, loss=loss, optimizer=torch.optim.Adam(model.parameters(), 3e-3),
+        data=DataLoader(pairs, 32, shuffle=True),
+    )  # fmt: skip
+    assert ("loss" in kinds(looked)) == (given == "scattered"), str(looked)
+
+
+def test_batches_that_must_be_sorted_by_their_lengths() -> None:
+    """As sequences are packed by default; what is drawn of them is in no order."""
+    x, lengths = texts()
+    rows = [(x[i], lengths[i], (x[i, 0] > 15).long()) for i in range(len(x))]
+
+    def sorted_rows(some: list[Any]) -> Any:
+        words, counts, y = map(torch.stack, zip(*sorted(some, key=lambda row: -int(row[1])), strict=True))
+        return (words, counts), y
+
+    torch.manual_seed(0)
+    model = Following(packed=True)
+    data = DataLoader(rows, 32, shuffle=True, collate_fn=sorted_rows)
+    batch, y = next(iter(data))
+    given = {"loss": F.cross_entropy, "optimizer": torch.optim.Adam(model.parameters(), 5e-3), "data": data}
+
+    def step(model: Any, optimizer: Any, loss: Any, x: Any, y: Any) -> Any:
+        optimizer.zero_grad()
+        value = loss(model(*x), y)
+        value.backward()
+        optimizer.step()
+        return value
+
+    kept = nn.utils.rnn.pack_padded_sequence.__defaults__
+    assert e0.checkup(model, batch, y).trains
+    for more in ({}, {"step": step}):
+        report = e0.checkup(model, batch, y, **given, **more)
+        assert report.trains and not report.faults, str(report)
+    assert nn.utils.rnn.pack_padded_sequence.__defaults__ == kept
+
+
+def test_classes_that_begin_at_one_are_no_matter_of_the_loss() -> None:
+    """They are out of range; that the loss takes them cut off at 1 says nothing of a loss of values."""
+    looked = found(mlp(), X, Y + 1)
+    assert kinds(looked)[0] == "labels" and "MSELoss" not in str(looked), str(looked)
+
+
+def test_void_is_a_class_of_maps_that_may_be_ignored() -> None:
+    x = torch.randn(64, 1, 6, 6, generator=torch.Generator().manual_seed(0))
+    y = (x[:, 0] > 0).long() + (x[:, 0] > -1).long()
+    model = nn.Sequential(nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 3, 1))
+    assert kinds(found(model, x, y, nn.CrossEntropyLoss(ignore_index=0))) == []

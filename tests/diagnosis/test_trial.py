@@ -404,3 +404,25 @@ def test_a_sparse_adjacency_matrix() -> None:
     for more in ({}, {"loss": F.cross_entropy, "optimizer": optimizer}):
         with pytest.raises(InputError, match="'edges' is sparse_coo"):
             e0.checkup(model, (x, edges.to_sparse()), y, **more)
+
+
+class Likely(nn.Module):
+    """A normal distribution a row; torch refuses one without a deviation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mean, self.log = nn.Linear(6, 1), nn.Parameter(torch.zeros(1))
+
+    def forward(self, x: Tensor) -> torch.distributions.Normal:
+        return torch.distributions.Normal(self.mean(x), self.log.exp())
+
+
+def test_a_distribution_that_is_driven_out_of_its_range_diverges() -> None:
+    """Of a likelihood that is made smaller, as its minus was forgotten."""
+    x, source = batch(64)[0].float(), generator(6)
+    torch.manual_seed(0)
+    call = Call.of(
+        Likely(), x, x[:, :1] + 0.1 * torch.randn(64, 1, generator=source), loss=lambda d, y: d.log_prob(y).mean()
+    )
+    done = trial(call, 150)
+    assert any(run.diverged for run in done.of("sgd"))

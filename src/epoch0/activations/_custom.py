@@ -209,8 +209,7 @@ def _check_derivative(phi: _Checked, slope: _Checked, breaks: tuple[float, ...],
 
 def _slopes(slope: _Checked, breaks: tuple[float, ...]) -> tuple[float, ...] | None:
     """The slopes of a piecewise-linear function; None for any other."""
-    edges = np.array([-1e4, *breaks, 1e4])
-    rates = []
+    edges, rates = np.array([-1e4, *breaks, 1e4]), []
     for low, high in pairwise(edges):
         margin, inside = 1e-9 * max(1.0, abs(low), abs(high)), _scan_points()
         inside = np.concatenate([inside[(inside > low) & (inside < high)], np.linspace(low + margin, high - margin, 9)])

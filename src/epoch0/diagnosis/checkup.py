@@ -32,7 +32,7 @@ from epoch0.initialization.initialize import initialize
 from epoch0.measure.gain import Gain
 from epoch0.results import first_names
 from epoch0.seeds import generator
-from epoch0.tracing.call import Call, Forward, described, parts
+from epoch0.tracing.call import Call, Forward, described, packed_in_any_order, parts
 from epoch0.tracing.guard import ChangesItself, keeping_memory, unchanged
 from epoch0.tracing.tape import tape
 
@@ -46,6 +46,7 @@ BETTER = 0.1  # by so much the chance of training has to rise
 
 @checked
 @keeping_memory()
+@packed_in_any_order()
 def checkup(
     model: nn.Module,
     batch: Any,
@@ -297,8 +298,7 @@ def forecast_pruning(call: Call, sparsity: float, batch_norm: BatchNorm) -> Prun
     given = [(call.batch, call.targets)]
     scores = prune.snip(call.model, given, loss=call.criterion, batch_norm=batch_norm, forward=call.forward)
     kept, critical = prune.keep(scores, sparsity).density_of, prune.critical_sparsity(scores)
-    predicted = prune.predicted_density(scores, sparsity)
-    rows = []
+    predicted, rows = prune.predicted_density(scores, sparsity), []
     for row in predicted.layers:
         status = "dies" if kept[row.layer] == 0 else "at risk" if row.layer in predicted.at_risk else "survives"
         numbers = (row.weights, kept[row.layer], row.density, row.vanishes, critical.layers[row.layer])

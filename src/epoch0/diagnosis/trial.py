@@ -230,8 +230,9 @@ def _train(
         with torch.enable_grad():
             try:
                 raw = one.run(model)
-            except InputError:  # a forward may refuse weights that are no numbers
-                if all(bool(p.isfinite().all()) for p in model.parameters()):
+            except InputError as refused:  # a forward may refuse weights that are no numbers, or a distribution's scale
+                sound = all(bool(p.isfinite().all()) for p in model.parameters())
+                if sound and not (losses and "Expected parameter" in str(refused)):
                     raise
                 losses.append(math.nan)
                 break

@@ -180,8 +180,7 @@ def equal_within_error(
     rows, count = given.measured.shape
     if groups is not None and len(groups) != count:
         raise InputError(f"{len(groups)} names for {count} groups; give one each.")
-    names = groups or [f"group {i + 1}" for i in range(count)]
-    p_values = stats.welch(given)
+    names, p_values = groups or [f"group {i + 1}" for i in range(count)], stats.welch(given)
     near, coarse = stats.equivalence(given, resolution)
     scale = np.abs(given.measured).max(1)
     gap = np.ptp(given.measured, axis=1) / np.where(scale > 0, scale, 1.0)

@@ -171,8 +171,7 @@ def keep(tape: Tape, layers: tuple[Layer, ...], blocks: Mapping[str, Branch], st
     sizes, spread, sharp = _sizes(tape, bool(blocks), nodes)
     for op in attends:
         sharp[op.index] = math.sqrt(sizes[op.inputs[0]] * sizes[op.inputs[1]])
-    masked = {step.layer.name for step in steps if step.site.mask is not None}
-    kept = list[str]()
+    masked, kept = {step.layer.name for step in steps if step.site.mask is not None}, list[str]()
     for layer in layers:
         if layer.name not in blocks or layer.name in masked:
             continue

@@ -434,8 +434,7 @@ def joined(op: Op, flows: Mapping[int, Flow]) -> Flow:
     """Concatenation: squares side by side."""
     squares = call_of(op)({node: flow.square for node, flow in flows.items()}, torch.zeros_like)
     every = list(flows.values())
-    kinds = {flow.signal for flow in every}
-    size = [float(flow.square.numel()) for flow in every]
+    kinds, size = {flow.signal for flow in every}, [float(flow.square.numel()) for flow in every]
     variance = sum(flow.variance * n**2 for flow, n in zip(every, size, strict=True)) / sum(size) ** 2
     roots = frozenset[str]().union(*(flow.roots for flow in every))
     distinct = sum(len(flow.roots) for flow in every) == len(roots)

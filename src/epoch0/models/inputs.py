@@ -159,8 +159,7 @@ def _embedded(model: nn.Module, count: int, seed: int) -> tuple[tuple[Tensor, Te
 
 def _accepted(model: nn.Module, attempts: list[Attempt], label: str) -> tuple[str, Tensor, Any]:
     """The first layout on which the model runs, with its outputs on the trial examples."""
-    parameter = next((p for p in model.parameters() if p.is_floating_point()), None)
-    refusals = []
+    parameter, refusals = next((p for p in model.parameters() if p.is_floating_point()), None), []
     for layout, x in attempts:
         if parameter is not None:
             x = x.to(parameter.device, parameter.dtype if x.is_floating_point() else x.dtype)

@@ -157,8 +157,7 @@ def resnet(
         raise InputError(f"inputs={inputs!r}: the strides divide the sides by {least}, which they cannot be below.")
     chosen = Parts(get(activation), *laws_of(weights, biases), norm, padding, dtype)
 
-    scale = 1.0 / math.sqrt(sum(counts)) if stable else 1.0
-    before = channels[0]
+    scale, before = 1.0 / math.sqrt(sum(counts)) if stable else 1.0, channels[0]
     first = chosen.convolution(shape[0], before, *((7, 2) if stem == "7x7" else (3,)))
     layers = {"conv1": first, "bn1": chosen.normalization(before), "activation1": chosen.nonlinearity()}
     if stem == "7x7":

@@ -192,8 +192,7 @@ class Sweep:
 
     def trials_of(self, spec: Any, runs: int, place: int = 0) -> list[Trial]:
         """The trials of one cell, the first, second, ... of all."""
-        block = self.block(spec) if callable(self.block) else self.block
-        trials = []
+        block, trials = self.block(spec) if callable(self.block) else self.block, []
         for run in range(0, runs, block or 1):
             if isinstance(self.seed, str):
                 text = self.seed.format(**vars(spec), run=run)

@@ -544,6 +544,17 @@ def _collected(
 
 
 @contextmanager
+def packed_in_any_order() -> Iterator[None]:
+    """Pack sequences whatever their order: examples are drawn anew, so batches that came sorted are so no more."""
+    pack: Any = nn.utils.rnn.pack_padded_sequence
+    kept, pack.__defaults__ = pack.__defaults__, (False, False)  # of batch_first and enforce_sorted
+    try:
+        yield
+    finally:
+        pack.__defaults__ = kept
+
+
+@contextmanager
 def _without_reentry() -> Iterator[None]:
     """Run the parts of a model that would be computed again from within its backward pass (``use_reentrant=True``)."""
     function: Any = torch.utils.checkpoint.CheckpointFunction

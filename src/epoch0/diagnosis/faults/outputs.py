@@ -337,14 +337,14 @@ def errors_cancel(seen: Evidence, reach: Reach) -> Iterator[Fault]:
 def loss_refuses(seen: Evidence) -> Iterator[Fault]:
     """A loss that fails on the outputs, and not on a sigmoid of them."""
     targets, out = seen.call.targets, seen.first.output
-    if not seen.first.problem or out is None or targets is None:
+    if not seen.first.problem or out is None or not isinstance(targets, Tensor):
         return
     message = f"The loss fails on the outputs ({seen.first.problem.rstrip('.')}), and not on "
     value = tried(lambda z: seen.loss_of(z, targets), out.detach().sigmoid())
     if value is not None and bool(value.isfinite()):
         fix = "Use the loss that takes logits (BCEWithLogitsLoss), or end the model with a sigmoid."
         yield Fault("output activation", "outputs", f"{message}a sigmoid of them.", fix, certainty=CERTAIN)
-    elif isinstance(targets, Tensor) and tried(lambda z: seen.loss_of(z, targets.clamp(0, 1)), out) is not None:
+    elif targets.is_floating_point() and tried(lambda z: seen.loss_of(z, targets.clamp(0, 1)), out) is not None:
         message += f"targets within 0 and 1: these go from {float(targets.min()):.3g} to {float(targets.max()):.3g}."
         yield Fault("loss", "loss", message, VALUES, certainty=0.97)
         yield Fault("labels", "targets", message, "Give classes as 0 and 1.", certainty=0.96)

@@ -130,7 +130,7 @@ def ignored_class(seen: Evidence) -> Iterator[Fault]:
     if not isinstance(targets, Tensor) or targets.is_floating_point() or output is None or seen.first.loss is None:
         return
     dims = [d for d in (1, output.dim() - 1) if (*output.shape[:d], *output.shape[d + 1 :]) == targets.shape]
-    if not dims or seen.whole:
+    if not dims or output.dim() < 2 or targets.dim() > 2 or seen.whole:  # of maps one is often void
         return
     equal = torch.full_like(output, 1 / output.shape[dims[0]], requires_grad=True)  # the model's own may be saturated
     with torch.enable_grad():
@@ -146,9 +146,10 @@ def ignored_class(seen: Evidence) -> Iterator[Fault]:
             counted.append((int(same.sum()), float(pull[same].mean()), value))
         if not 0 <= value < output.shape[dims[0]] or share < 0.05 or int(same.sum()) < 8:
             continue
-        given = seen.call.batch
+        given, rows = seen.call.batch, (targets == value).reshape(len(targets), -1).long().diff()
+        ends = bool(rows.numel() and ((rows >= 0).all() or (rows <= 0).all()))  # it stands at one end of each row alone
         padding = isinstance(given, Tensor) and given.shape == targets.shape and len(given[same].unique()) == 1
-        if not padding and not bool(pulled[same].any()) and bool(pulled[~same].any()):
+        if not (ends or padding) and not bool(pulled[same].any()) and bool(pulled[~same].any()):
             message = f"The loss has no slope for class {value}, {share:.0%} of the targets: ignored, or of weight 0."
             fix = "Give padding a number that is no class, such as -100, and each class a weight above 0."
             yield Fault("loss", "loss", message, fix, "step 0", 0.95)

@@ -122,8 +122,7 @@ def turn(curves: Array, *, lowest: bool) -> tuple[Array, Array, list[int]]:
     independent of where it is: noise alone would give zero on average. It is neither the first nor the last epoch: a
     curve that only rises or only falls makes a change of the wrong sign.
     """
-    sign = -1.0 if lowest else 1.0
-    mean = (curves.sum(0) - curves) / (len(curves) - 1)
+    sign, mean = -1.0 if lowest else 1.0, (curves.sum(0) - curves) / (len(curves) - 1)
     places = [1 + int(place) for place in np.argmax(sign * mean[:, 1:-1], axis=1)]
     at = curves[np.arange(len(curves)), places]
     return sign * (at - curves[:, 0]), sign * (at - curves[:, -1]), places

@@ -41,8 +41,7 @@ def chain(spec: Spec, seed: int) -> dict[str, Any]:
     found: Any = [regions.on_line(net, *ends, kind="line") for net in of_line]
     repeated = sum(len(item.patterns) - len(np.unique(item.patterns, axis=0)) for item in found)
     folded: Any = regions.on_line(folding(1, [width] * spec.layers, dtype=torch.float64), *ends, kind="line")
-    angle = torch.linspace(0, 2 * math.pi, 2001, dtype=torch.float64)[:, None]
-    back = []
+    angle, back = torch.linspace(0, 2 * math.pi, 2001, dtype=torch.float64)[:, None], []
     for index, net in enumerate(of_circle):
         across = torch.randn(2, 9, generator=generator(seed, _INPUTS, index), dtype=torch.float64)
         bits = activation_patterns(net, angle.cos() * across[0] + angle.sin() * across[1]).packed

@@ -66,8 +66,7 @@ def parts_of(mesh: Mesh, count: int) -> list[Mesh]:
     along = int(np.ptp(points[:, 1]) > np.ptp(points[:, 0]))
     borders = np.linspace(0, cells, count + 1).astype(np.int64)
     place = points[mesh.edges[first >> 1, first & 1], along]
-    order = np.argpartition(place, borders[1:-1]) if count > 1 else np.arange(cells)
-    found = []
+    order, found = np.argpartition(place, borders[1:-1]) if count > 1 else np.arange(cells), []
     for low, high in itertools.pairwise(borders.tolist()):
         members = np.sort(order[low:high])
         size = degree[members]

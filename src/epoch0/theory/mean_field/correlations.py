@@ -230,8 +230,7 @@ def _outer(points: Array, q1: Array, q2: Array, c: Array, s: Array) -> tuple[Arr
     other, far = np.sqrt(q2), np.full(len(q2), _SDS)
     slope = np.where(np.abs(c) < 1e-3, 1e-3, c)
     # an edge at each break of each variance; panels that shrink towards them for the largest
-    largest = np.sqrt(q1.max(axis=1))
-    marks = [points / np.sqrt(own)[:, None] for own in q1.T]
+    largest, marks = np.sqrt(q1.max(axis=1)), [points / np.sqrt(own)[:, None] for own in q1.T]
     marks.append(_around(points / largest[:, None], 1 / largest, far))
     # the mean over h2 bends within s/|c| of where its middle meets a break: panels shrink to half of that
     bends = _around(points / (slope * other)[:, None], np.minimum(s, 1.0) / np.abs(slope) / 2, far)

@@ -282,8 +282,7 @@ def propagate(
 
     Source: Hayou et al. 2021, B.1 and appendix H (density).
     """
-    rule = continuous(activation)
-    share = 1 / max(depth, 1) if architecture == "stable" else 1.0
+    rule, share = continuous(activation), 1 / max(depth, 1) if architecture == "stable" else 1.0
     skip = 1.0 if architecture in ("residual", "stable") else 0.0
     weight, bias = density * weight_std**2 * share, bias_std**2 * share
     one, none = np.ones(1), np.zeros(1)
