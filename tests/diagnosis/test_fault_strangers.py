@@ -1015,18 +1015,6 @@ def test_an_overlap_of_maps_wants_shares(made: str) -> None:
     assert kinds(looked)[:1] == ["output activation"] * (made == "for shares"), str(looked)
 
 
-@pytest.mark.parametrize("missing", [True, False])
-def test_a_number_that_stands_for_what_is_missing(missing: bool) -> None:
-    """-999 in one place of ten; a column of its own that is far away, or mostly zeros, is none."""
-    draw = torch.Generator().manual_seed(0)
-    x = torch.randn(400, 10, generator=draw)
-    there = torch.rand(400, 10, generator=draw) < 0.1
-    x = torch.where(there, -999.0 if missing else 0.0, x)
-    x = x if missing else torch.cat([x[:, 1:], torch.full((400, 1), 50.0)], 1)
-    looked = found(nn.Linear(10, 1), x, x[:, :1].clamp(-1), F.mse_loss)
-    assert ("data" in kinds(looked)) == missing, str(looked)
-
-
 @pytest.mark.parametrize("late", [True, False])
 def test_a_body_that_trains_on_the_labels_of_the_batch_before(late: bool) -> None:
     """Nothing before training shows it; with the usual loop a copy learns, so what the body pairs is named, too."""
@@ -1235,3 +1223,9 @@ def test_void_is_a_class_of_maps_that_may_be_ignored() -> None:
     y = (x[:, 0] > 0).long() + (x[:, 0] > -1).long()
     model = nn.Sequential(nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 3, 1))
     assert kinds(found(model, x, y, nn.CrossEntropyLoss(ignore_index=0))) == []
+
+
+def test_a_variance_that_is_negative_wants_a_softplus_and_no_sigmoid() -> None:
+    looked = found(mlp(ends=2), X, X[:, 20:21], lambda out, t: F.gaussian_nll_loss(out[:, :1], t, out[:, 1:]))
+    assert kinds(looked)[0] == "output activation" and "softplus" in looked.faults[0].fix, str(looked)
+    assert "BCEWithLogitsLoss" in found(mlp(ends=1), X, (X[:, 20:21] > 0).float(), F.binary_cross_entropy).faults[0].fix

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from epoch0.errors import InputError
 from epoch0.experiments import claims
-from epoch0.experiments.claims import Claim
+from epoch0.experiments.claims import MORE, Claim, at_least, increasing
 from epoch0.seeds import numpy_generator
 
 REPEATS = 2000
@@ -325,3 +325,13 @@ def test_bounds_never_crash_and_never_contradict_themselves(measured, error, sam
 def test_bad_input(call, words):
     with pytest.raises(InputError, match=words):
         call()
+
+
+def test_what_is_to_be_more_than_nothing_is_not_nothing() -> None:
+    """Exact means: no growth is no growth, and a share of zero is none."""
+    for level in (0.0, 1.0, -3.0):
+        assert increasing("grows", [level] * 3, 0.0, samples=50).verdict == "fails"
+        assert increasing("grows", [level, level + 1e-6, level + 1.0], 0.0, samples=50).verdict == "holds"
+    assert at_least("there are some", [0.0], [0.0], MORE, samples=200).verdict == "fails"
+    assert at_least("there are some", [1e-3], [0.0], MORE, samples=200).verdict == "holds"
+    assert at_least("the bound may be met", [0.0], [0.0], 0.0, samples=200).verdict == "holds"

@@ -584,3 +584,20 @@ def test_a_model_that_begins_with_an_embedding_gets_texts(kind: str) -> None:
         assert torch.equal(batch.x[:, 1:], batch.targets[:, :-1]) and "the next is to be predicted" in batch.description
     with pytest.raises(InputError, match="in no layout"):
         inputs_for(model, data="digits")
+
+
+def test_data_that_end_once_they_are_read_or_are_empty(tmp_path: Path) -> None:
+    """A generator was a raw error; a loader without a batch was told to give pairs."""
+    (tmp_path / "train.py").write_text(
+        "import torch\nfrom torch.utils.data import DataLoader, TensorDataset\n"
+        "x, y = torch.randn(20, 4), torch.arange(20) % 2\n"
+        "def made(data):\n    model = torch.nn.Linear(4, 2)\n"
+        "    return {'model': model, 'optimizer': torch.optim.Adam(model.parameters()), 'data': data}\n"
+        "def once(): return made((x[i:i + 5], y[i:i + 5]) for i in (0, 5))\n"
+        "def anew(): return made(lambda: ((x[i:i + 5], y[i:i + 5]) for i in (0, 5)))\n"
+        "def empty(): return made(DataLoader(TensorDataset(x, y), 32, drop_last=True))\n"
+    )
+    for name, words in (("once", "are a generator, which ends once read"), ("empty", "are empty: not one batch")):
+        with pytest.raises(InputError, match=words):
+            load_program(f"{tmp_path}/train.py:{name}")
+    assert load_program(f"{tmp_path}/train.py:anew")["batch"].shape == (10, 4)

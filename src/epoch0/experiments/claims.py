@@ -35,6 +35,7 @@ VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 Names = Sequence[str] | None
 Samples = Numbers | None
 Figures = dict[str, float]
+MORE = 1e-11  # the bound of what is to be more than nothing: an exact zero is not
 
 
 @dataclass(frozen=True)
@@ -134,8 +135,12 @@ def increasing(text: str, measured: Numbers, errors: Numbers, samples: Samples =
         return _unmeasured(text)
     pairs = np.array(list(itertools.combinations(range(len(given.measured)), 2))).T
     difference = np.diff(given.measured[pairs], axis=0)[0]
-    freedom = stats.welch_freedom(given.errors[pairs], given.samples[pairs])
-    favour = stats.scores(difference, np.hypot(*given.errors[pairs]), freedom, np.abs(given.measured[pairs]).max(0))
+    freedom, scale = (
+        stats.welch_freedom(given.errors[pairs], given.samples[pairs]),
+        np.abs(given.measured[pairs]).max(0),
+    )
+    more = difference - MORE * np.where(scale > 0, scale, 1.0)
+    favour = stats.scores(more, np.hypot(*given.errors[pairs]), freedom, scale)
     worst, steps = int(np.argmin(favour)), favour[pairs[1] - pairs[0] == 1]
     first, second = (given.shown(int(i)) for i in pairs[:, worst])
     evidence = f"least growth from {first} to {second}, {_score(favour[worst])}"

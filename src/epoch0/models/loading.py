@@ -87,16 +87,21 @@ def _first(data: Any, spec: str) -> dict[str, Any]:
     if isinstance(data, tuple | list) and len(data) == 2 and isinstance(data[0], torch.Tensor):
         return {"batch": data[0][:EXAMPLES], "targets": data[1][:EXAMPLES]}
     items: list[Any] = []
-    loader = data if isinstance(data, DataLoader | tuple | list) else DataLoader(data, EXAMPLES, shuffle=True)
+    if isinstance(data, Iterator):
+        raise InputError(f"the data of {spec!r} are a {type(data).__name__}, which ends once read; give a DataLoader.")
+    again = inspect.isfunction(data) or isinstance(data, DataLoader | tuple | list)
+    loader = (data() if inspect.isfunction(data) else data) if again else DataLoader(data, EXAMPLES, shuffle=True)
     with seeded(0):
         for item in loader:
             items.append(item)
             if sum(len(next(iter(parts(each)), ("", ()))[1]) for each in items) >= EXAMPLES:
                 break
+    if not items:
+        raise InputError(f"the data of {spec!r} are empty: not one batch comes out (too few, and drop_last=True?).")
     pairs = [item for item in items if isinstance(item, tuple | list) and len(item) > 1]
     inputs = [pair[0] if len(pair) == 2 else tuple(pair[:-1]) for pair in pairs]
     found = {"batch": joined(inputs, EXAMPLES), "targets": joined([pair[-1] for pair in pairs], EXAMPLES)}
-    if items and all(isinstance(item, Mapping) for item in items):  # labels are among them
+    if all(isinstance(item, Mapping) for item in items):  # labels are among them
         found = {"batch": joined(items, EXAMPLES)}
     if any(side is None for side in found.values()):
         raise InputError(f"the data of {spec!r} do not give pairs (inputs, targets); return the batch by name as well.")

@@ -343,6 +343,8 @@ def loss_refuses(seen: Evidence) -> Iterator[Fault]:
     value = tried(lambda z: seen.loss_of(z, targets), out.detach().sigmoid())
     if value is not None and bool(value.isfinite()):
         fix = "Use the loss that takes logits (BCEWithLogitsLoss), or end the model with a sigmoid."
+        if tried(lambda z: seen.loss_of(z, targets), out.detach().abs() + 2) is not None:  # no probabilities
+            fix = "What must be positive, a variance say, comes out of a softplus or an exponential."
         yield Fault("output activation", "outputs", f"{message}a sigmoid of them.", fix, certainty=CERTAIN)
     elif targets.is_floating_point() and tried(lambda z: seen.loss_of(z, targets.clamp(0, 1)), out) is not None:
         message += f"targets within 0 and 1: these go from {float(targets.min()):.3g} to {float(targets.max()):.3g}."

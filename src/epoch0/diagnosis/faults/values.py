@@ -83,18 +83,6 @@ def classes(seen: Evidence, targets: Tensor) -> Iterator[Fault]:
         yield Fault("loss", "loss", message, fix, certainty=0.9)
 
 
-def filled_in(inputs: Tensor) -> Iterator[Fault]:
-    """One number in many places, far from all others: -999 where something is missing, say."""
-    for end in inputs.aminmax() if inputs.dim() == 2 and inputs.is_floating_point() and len(inputs) > 19 else ():
-        filled = (there := inputs == end).double().mean(0)
-        rest, share = inputs[~there], float(filled.mean())
-        if 0.005 < share < 0.5 and float(filled.max()) < 0.9 and end != 0:
-            low, high = map(float, rest.aminmax())
-            if float((rest - end).abs().min()) > 5 * (high - low) > 0:
-                message = f"{share:.1%} of the inputs are {float(end):g}, the others between {low:.3g} and {high:.3g}."
-                yield Fault("data", "inputs", message, "Put the column's mean where one is missing.", certainty=0.845)
-
-
 def examples_alike(seen: Evidence, inputs: Tensor) -> Iterator[Fault]:
     """Inputs that are the same, all of them or most; classes that come one after the other."""
     targets = seen.targets

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from epoch0 import activations, plots, regions
 from epoch0.distributions import Discrete, Gaussian, Law, Uniform
-from epoch0.experiments.claims import at_least, between, check
+from epoch0.experiments.claims import MORE, at_least, between, check
 from epoch0.networks import ensemble
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep, by_cell
 from epoch0.papers.tables import Claims, Table, agrees, by, columns_of
@@ -310,8 +310,8 @@ def bend_claims(found: Found) -> Claims:
     return {
         "Proposition 9: the boundary is where an open neuron bends": by(check, not asked.column("wrong").any(), told),
         "Proposition 10: in points just two neurons meet": by(check, not asked.column("crowded").any(), told),
-        "Proposition 9: not wherever a neuron bends": asked.claim(at_least, "closed", 0.0, **of),
-        "beyond the paper: Proposition 9 is false of weights of ±1": ones.claim(at_least, "wrong", 0.0, **of),
+        "Proposition 9: not wherever a neuron bends": asked.claim(at_least, "closed", MORE, **of),
+        "beyond the paper: Proposition 9 is false of weights of ±1": ones.claim(at_least, "wrong", MORE, **of),
         "beyond the paper: Proposition 10 is false without biases": flat.claim(at_least, "crowded", 0.5, **of),
     }
 

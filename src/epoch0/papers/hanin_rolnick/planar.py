@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from epoch0 import plots, regions
 from epoch0.distributions import Gaussian
-from epoch0.experiments.claims import at_least, at_most, between, check
+from epoch0.experiments.claims import MORE, at_least, at_most, between, check
 from epoch0.networks import ensemble
 from epoch0.papers.hanin_rolnick.trained import BIAS_STD, through_training, turn
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep, by_cell
@@ -359,8 +359,8 @@ def training_claims(found: Found) -> Claims:
     when, names = [f"lowest near epoch {epoch[max(places)]:.2g}"], [f"epoch {item:.2g}" for item in epoch]
     stays = over_runs(between, counts / _neurons(cell) ** 2, 1 / ORDER, ORDER, names=names)
     return {
-        "the number of regions falls in the initial part of training": over_runs(at_least, fall, 0.0, names=when),
-        "... and then rises until the end": over_runs(at_least, rise, 0.0, names=when),
+        "the number of regions falls in the initial part of training": over_runs(at_least, fall, MORE, names=when),
+        "... and then rises until the end": over_runs(at_least, rise, MORE, names=when),
         f"it stays within a factor {ORDER:g} of the number of neurons squared": stays,
         **checks(found, "partitions"),
     }

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from epoch0 import plots, regions
 from epoch0.distributions import Gaussian
-from epoch0.experiments.claims import at_least, at_most, between, equal_within_error, exact
+from epoch0.experiments.claims import MORE, at_least, at_most, between, equal_within_error, exact
 from epoch0.networks import ensemble, mlp
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep, by_cell
 from epoch0.papers.tables import Array, Claims, Mean, Table, by, mean_and_error, means, over_runs, power
@@ -221,8 +221,8 @@ def _turns(each: list[Runs], of: str, claim: str) -> Claims:
     when = [f"{one.name} ({which} near epoch {one.epoch[max(t[2])]:.2g})" for one, t in zip(each, turns, strict=True)]
     first, second = (np.transpose([item[i] for item in turns]) for i in (0, 1))
     return {
-        claim: over_runs(at_least, first, 0.0, names=when),
-        f"... and then {back} until the end": over_runs(at_least, second, 0.0, names=when),
+        claim: over_runs(at_least, first, MORE, names=when),
+        f"... and then {back} until the end": over_runs(at_least, second, MORE, names=when),
     }
 
 
@@ -280,8 +280,8 @@ def claims_c(found: Found) -> Claims:
         after.append(accuracy[:, -1] - highest)
     names, later = [item.name for item in each], "... and rises further after the distance has begun to fall"
     return {
-        "test accuracy rises while the regions expand": over_runs(at_least, np.transpose(before), 0.0, names=names),
-        later: over_runs(at_least, np.transpose(after), 0.0, names=names),
+        "test accuracy rises while the regions expand": over_runs(at_least, np.transpose(before), MORE, names=names),
+        later: over_runs(at_least, np.transpose(after), MORE, names=names),
         **_turns(each, *_EXPAND),
     }
 
@@ -348,7 +348,7 @@ def claims_7(found: Found) -> Claims:
     return {
         span: over_runs(at_least, np.transpose(decades), DECADES, names=STAGES),
         little: over_runs(between, moved / every[0].std(axis=1)[:, None], -SHIFT, SHIFT, names=STAGES[1:]),
-        larger: over_runs(at_least, moved, 0.0, names=STAGES[1:]),
+        larger: over_runs(at_least, moved, MORE, names=STAGES[1:]),
     }
 
 

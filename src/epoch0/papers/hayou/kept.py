@@ -10,7 +10,7 @@ import torch
 
 from epoch0 import plots
 from epoch0.distributions import Gaussian
-from epoch0.experiments.claims import at_least, at_most, between, exact
+from epoch0.experiments.claims import MORE, at_least, at_most, between, exact
 from epoch0.networks import mlp, resnet
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep, by_cell
 from epoch0.papers.tables import Array, Claims, Decision, Table, by, columns_of, mean_and_error, over_runs
@@ -190,9 +190,9 @@ def claims(found: Found) -> Claims:
         high, low = stable["critical"], plain["critical"]
         text = f"{high.mean():.4f} against {low.mean():.4f}"
         decided[f"{even}{means})"] = over_runs(at_most, uneven[1] - uneven[0], 0.0, names=names)
-        decided[f"{kind}: it keeps more of the last section"] = over_runs(at_least, deep, 0.0, names=names)
+        decided[f"{kind}: it keeps more of the last section"] = over_runs(at_least, deep, MORE, names=names)
         decided[f"{kind}: it has no more fully pruned layers"] = over_runs(at_most, dead, 0.0, names=names)
-        higher = over_runs(at_least, high - low, 0.0, names=["difference"])
+        higher = over_runs(at_least, high - low, MORE, names=["difference"])
         decided[f"{kind}: its critical sparsity is higher ({text})"] = higher
     return decided
 

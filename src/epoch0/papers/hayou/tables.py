@@ -17,7 +17,7 @@ import numpy as np
 
 from epoch0 import plots
 from epoch0.distributions import Gaussian
-from epoch0.experiments.claims import Claim, at_least, at_most, between, equal_within_error, exact
+from epoch0.experiments.claims import MORE, Claim, at_least, at_most, between, equal_within_error, exact
 from epoch0.experiments.cost import Cost
 from epoch0.papers.hayou.protocol import METHODS, Network, Recipe, build, run, shape_for
 from epoch0.papers.sweep import Artifact, Cell, Found, Sweep, by_cell
@@ -221,7 +221,7 @@ def percent(sparsity: float) -> str:
     return f"{100 * sparsity:.4g} %"
 
 
-def ahead(leads: Leads, bound: float = 0.0, decide: Callable[..., Claim] = at_least) -> Decision:
+def ahead(leads: Leads, bound: float = MORE, decide: Callable[..., Claim] = at_least) -> Decision:
     """Decides by differences of runs of one seed, so with the same weights and images, in each of some settings."""
     return over_runs(decide, list(leads.values()), bound, names=list(leads))
 

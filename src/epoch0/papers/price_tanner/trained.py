@@ -14,7 +14,7 @@ import torch
 from epoch0 import plots
 from epoch0.curves import Line
 from epoch0.distributions import Gaussian
-from epoch0.experiments.claims import Claim, at_least, equal_within_error, linear
+from epoch0.experiments.claims import MORE, Claim, at_least, equal_within_error, linear
 from epoch0.measure.length import trajectory_length
 from epoch0.networks import ensemble
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
@@ -171,7 +171,7 @@ def claims_a(found: Found) -> Claims:
     within, between = (means(trained.kind("trained", kind).mean(0) for trained in gathered) for kind in (0, 1))
     wider, names = (between.mean - within.mean, np.hypot(within.error, between.error)), [item.name for item in gathered]
     text = "in trained networks lines between classes grow more than lines within a class"
-    decided[text] = by(at_least, *wider, 0.0, found.sweep["lines"], names)
+    decided[text] = by(at_least, *wider, MORE, found.sweep["lines"], names)
     # section 4: the factor "is not the same size in random nets as it is in trained nets with the same sigma_w"
     text = "trained networks grow lines by another factor than random ones of equal sigma_w"
     mean, error = means(trained.of("growth", "trained").mean(1) for trained in gathered)

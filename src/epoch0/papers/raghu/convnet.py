@@ -19,7 +19,7 @@ from torch.nn.utils import skip_init
 from epoch0 import plots
 from epoch0.curves import Arc
 from epoch0.distributions import Gaussian
-from epoch0.experiments.claims import Claim, at_least, at_most
+from epoch0.experiments.claims import MORE, Claim, at_least, at_most
 from epoch0.measure.length import trajectory_length
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep, by_cell
 from epoch0.papers.tables import Array, Claims, Decision, by, mean_and_error, over_runs
@@ -153,9 +153,9 @@ def claims(found: Found) -> Claims:
     return {
         grows: at(at_least, mean[:, 1:], ["mean"], 1.0),
         "at sigma_w^2 = 2 it does not (step 0 of Figure 8)": still,
-        "length grows with sigma_w^2 at every layer": by(at_least, steps, errors, 0.0, found.sweep["runs"], names),
+        "length grows with sigma_w^2 at every layer": by(at_least, steps, errors, MORE, found.sweep["runs"], names),
         "pooling layers reduce length: their growth": at(at_most, pools, POOLS, 1.0),
-        less: at(at_least, kept - pools.mean(-1, keepdims=True), KEEPING, 0.0),
+        less: at(at_least, kept - pools.mean(-1, keepdims=True), KEEPING, MORE),
         similar: at(at_least, shares, KEEPING[:-1], 1 - SIMILAR),
         f"... and at most {1 + SIMILAR:g} times": at(at_most, shares, KEEPING[:-1], 1 + SIMILAR),
     }

@@ -15,7 +15,7 @@ from torch.func import functional_call, jvp
 from epoch0 import plots, regions, special
 from epoch0.activity import activation_patterns
 from epoch0.distributions import Gaussian, Uniform
-from epoch0.experiments.claims import at_least, between, check, exact, increasing
+from epoch0.experiments.claims import MORE, at_least, between, check, exact, increasing
 from epoch0.networks import ensemble
 from epoch0.networks.constructions import folding
 from epoch0.papers.raghu.transitions import exponential
@@ -66,7 +66,7 @@ def chain_claims(found: Found) -> Claims:
     text, upper = (", ".join(f"{value:.4g}" for value in values) for values in (built, bounds))
     least, most = (built / width**layers).min(), (built / bounds).max()
     of = partial(Table.claim, names="{layers} layers of {width}")
-    random, back = of(rows, increasing, "patterns"), of(Table(rows[1:]), at_least, "coming_back", 0.0)
+    random, back = of(rows, increasing, "patterns"), of(Table(rows[1:]), at_least, "coming_back", MORE)
     order = "the construction of Montufar et al. matches the bound in order: from k^n to (k + 1)^n patterns"
     follows = f"the chain holds of the construction, too: {parts} in more layers have more patterns, down to width 3"
     bounded, climbs = (bool((np.diff(values[width >= 3]) > 0).all()) for values in (bounds, built))
@@ -239,7 +239,7 @@ def halves_claims(found: Found) -> Claims:
         "Lemma 4 (a): the part across x and y has that of k - 1": normal(agrees, "across", "less", resolution=0.01),
         "Lemma 4 (b): three entries have at least that of two": normal(at_least, "some", math.sqrt(math.pi / 2)),
         "printed in the proof of Lemma 4: variances of k - 1": normal(agrees, "across", "printed", resolution=0.01),
-        "Lemma 5: a constant makes the mean norm larger": normal(at_least, "shifted", 0.0),
+        "Lemma 5: a constant makes the mean norm larger": normal(at_least, "shifted", MORE),
         uneven: by(exact, shifted < 2 / math.e, f"{shifted:.4f} with 0.3 added, {2 / math.e:.4f} without"),
         "Theorem 6 for x > 0": by(exact, bool(room.min() > 0), f"{room.min():.1e} is left at the least"),
         "Theorem 6 as printed, for all x": by(exact, bool(off > 0), f"{off:.1%} at x = -0.36, s = 0.75"),

@@ -21,7 +21,7 @@ from epoch0.activity.weights import robustness
 from epoch0.curves import Arc
 from epoch0.data import load
 from epoch0.distributions import Gaussian
-from epoch0.experiments.claims import Claim, at_least, at_most, between
+from epoch0.experiments.claims import MORE, Claim, at_least, at_most, between
 from epoch0.experiments.cost import Cost
 from epoch0.networks import mlp
 from epoch0.papers.raghu.convnet import KEEPING, LAYERS, SMALL, ConvNet, by_layer, growth_of, mark_pools
@@ -245,15 +245,15 @@ def _longer(cell: Cell, prefix: str = "") -> Claims:
     names = [f"layer {i}" if i.isdigit() else i for i in _layers(cell)]
     longer = f"{prefix}training increases length after every layer: log of length at the end over that at step 0"
     deeper = f"{prefix}... by a factor that grows with depth: rise of that log a layer"
-    deeper_by = over_runs(at_least, slopes(gained), 0.0, names=["slope"])
-    return {longer: over_runs(at_least, gained, 0.0, names=names), deeper: deeper_by}
+    deeper_by = over_runs(at_least, slopes(gained), MORE, names=["slope"])
+    return {longer: over_runs(at_least, gained, MORE, names=names), deeper: deeper_by}
 
 
 def scale_claims(found: Found) -> Claims:
     cell = found.one()
     text = "training increases the weight scale of every layer: log of sigma_w^2 at the end over that at step 0"
     gained = np.log(cell["scale"][:, -1] / cell["scale"][:, 0])
-    return {**accurate(found), text: over_runs(at_least, gained, 0.0, names=_layers(cell, "weighted"))}
+    return {**accurate(found), text: over_runs(at_least, gained, MORE, names=_layers(cell, "weighted"))}
 
 
 def draw_steps(by: str, column: str, label: str, found: Found) -> plots.Figure:
@@ -323,9 +323,9 @@ def noise_claims(found: Found) -> Claims:
         prefix, kept = f"{cell.at['networks']}, {unit} noise: ", cell[unit].mean(2)  # over the sizes, (runs, layers)
         least = "the first layer is the least robust: accuracy with noise in another one, less that with noise in it"
         others = _layers(cell, "weighted")[1:]
-        decided[prefix + least] = over_runs(at_least, kept[:, 1:] - kept[:, :1], 0.0, names=others)
+        decided[prefix + least] = over_runs(at_least, kept[:, 1:] - kept[:, :1], MORE, names=others)
         text = f"{prefix}earlier layers are less robust: rise of accuracy a layer"
-        decided[text] = over_runs(at_least, slopes(kept), 0.0, names=["slope"])
+        decided[text] = over_runs(at_least, slopes(kept), MORE, names=["slope"])
     for cell, unit in product(found, UNITS) if found.sweep["data"] == "cifar10" else ():  # of which alone it is said
         lost = cell["clean"][:, None] - cell[unit][:, :, getattr(cell.spec, unit).index(PRINTED_NOISE)]
         first, fifth = lost[:, 0], lost[:, _layers(cell, "weighted").index(FIFTH)]
@@ -407,7 +407,7 @@ def regularized_claims(found: Found) -> Claims:
     for when, part in (("after training", slice(-1, None)), ("through training, mean of the tests", every)):
         for name in (batch, trajectory):
             text = f"{when}: {name} is better than neither: difference in test accuracy"
-            decided[text] = difference(part, name, none, at_least, 0.0)
+            decided[text] = difference(part, name, none, at_least, MORE)
         text = f"{when}: {trajectory} and {batch} differ by less than {COMPARABLE:g} in test accuracy"
         decided[text] = difference(part, trajectory, batch, between, -COMPARABLE, COMPARABLE)
     text = f"{trajectory} takes more training than {batch}: its mean of the tests is lower, difference"
@@ -504,7 +504,7 @@ def alone_claims(low: bool, found: Found) -> Claims:
     layers = found.sweep["layer"]
     pairs, names = [f"layer {a + 1} over {b + 1}" for a, b in pairwise(layers)], [f"layer {one + 1}" for one in layers]
     slopes_of = [over_runs(at_most, slopes(accuracy), 0.0, names=["slope"]) for accuracy in (train, test)]
-    more = over_runs(at_least, train[:, :-1] - train[:, 1:], 0.0, names=pairs)
+    more = over_runs(at_least, train[:, :-1] - train[:, 1:], MORE, names=pairs)
     poor = {
         f"test accuracy stays below {LOW:g} whichever layer is trained": over_runs(at_most, test, LOW, names=names),
         f"... and at least {GAP:g} below training accuracy": over_runs(at_least, train - test, GAP, names=names),

@@ -351,8 +351,9 @@ def _start(model: nn.Module, x: Any, forward: Forward | None) -> Call:
     if isinstance(x, tuple | list) and not tensors_in(x):
         if not all(isinstance(n, int) and n > 0 for n in x):
             raise InputError(f"x={tuple(x)}: an example needs a shape such as (3, 32, 32), all integers > 0.")
-        x = torch.ones(1, *x)
-    call = Call.of(model, x, forward=forward).divided()
+        call = Call(model, torch.ones(1, *x, device=next(model.parameters()).device), None, 1, True, forward=forward)
+    else:
+        call = Call.of(model, x, forward=forward).divided()
 
     def ones(tensor: Tensor) -> Any:
         if not tensor.is_floating_point() or not bool(tensor.isfinite().all()):
