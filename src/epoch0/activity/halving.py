@@ -115,8 +115,7 @@ def refine(
         middle = 0.5 * (steps.low + steps.high)
         at_middle = torch.cat(evaluate(middle), 1)
         found.points += len(middle)
-        stop = level + 1 >= _DEEPEST or (points is not None and found.points >= points)
-        chosen = []
+        stop, chosen = level + 1 >= _DEEPEST or (points is not None and found.points >= points), []
         suspects = _suspects(steps, at_middle, watched, caution)
         for half, again in zip(steps.halves(middle, at_middle), suspects, strict=True):
             if stop:

@@ -118,7 +118,7 @@ ARTIFACTS: tuple[Artifact, ...] = tuple(
 
 # ---- Figure 3 (section 4.3): widths that vary from layer to layer
 # He's variance 2/fan-out keeps the norm on the way forward; on the way back the step from layer l+1 to l multiplies its
-# expected square by n_l / n_(l+1). So the squared gradient ratio at layer l is n_l / n_L in the mean, exactly.
+# expected square by n_l / n_(l+1), if independent: then the squared gradient ratio at layer l is n_l / n_L in the mean.
 UNEVEN_RESOLUTION = 0.1  # the squared ratio follows the widths if it differs from theirs by less than 10 %
 _SHOWN = 30  # networks that are drawn for each variation
 
@@ -171,7 +171,7 @@ def uneven_claims(found: Found) -> Claims:
         further: _further("gradient", list(found), names),
         "the ratio differs more between the layers of a network": by(increasing, *between_layers, count, names),
         "the ratio varies more between the inputs of a network": by(increasing, *between_inputs, count, names),
-        "the mean squared ratio at layer l is n_l / n_L, as the exact law says": by(agrees, *follows),
+        "the mean squared ratio is n_l / n_L to 10 %, over the layers, as independence says": by(agrees, *follows),
     }
 
 
