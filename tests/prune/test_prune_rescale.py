@@ -397,3 +397,24 @@ def test_a_note_says_where_the_masks_know_the_signals(method: str) -> None:
     assert len(told["snip"]) == 1 and not told["random"]
     assert f"a {method} takes" in told["snip"][0] and 'method="measured"' in told["snip"][0]
     assert rescale(net, x=x).method == "measured"
+
+
+@pytest.mark.parametrize("gain", [0.01, 1.0, 10.0])
+def test_behind_a_batch_norm_the_weights_before_it_do_not_count(gain):
+    """What arrives is what the norm lets through, whatever the scale before: pre-activations get twice E relu^2."""
+    torch.manual_seed(0)
+    x = torch.randn(256, 30, generator=source(1))
+    net = nn.Sequential(
+        nn.Linear(30, 200, bias=False), nn.BatchNorm1d(200, eps=1e-12, momentum=None), nn.ReLU(),
+        nn.Linear(200, 200, bias=False), nn.ReLU(), nn.Linear(200, 10, bias=False),
+    )  # fmt: skip
+    with torch.no_grad():
+        net[0].weight.mul_(gain)
+        net(x)
+    net.eval()
+    scores = {name: score for name, score in e0.prune.random(net, seed=0).items() if name != "0.weight"}
+    e0.prune.apply(net, e0.prune.keep(scores, 0.7, scope="layer"))
+    rescale(net, x=x)
+    with torch.no_grad():
+        arriving, pre = net[:3](x).square().mean(), net[:4](x).square().mean()
+    assert float(pre) == pytest.approx(2 * float(arriving), rel=1e-3)

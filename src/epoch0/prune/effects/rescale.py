@@ -143,7 +143,7 @@ class _Pass:
         self.record = record
         self.at = {site.op.outputs[0]: (each, site) for each in found for site in each.uses}
         self.inputs = {site.op.inputs[0] for _, site in self.at.values()}
-        self.before = {follow.biased: follow for follow in follows}
+        self.before = {follow.biased: follow for follow in follows if not follow.norm}  # a norm sets the size anew
         self.made_by = {node: op for op in record.ops for node in op.outputs}
         self.factors: dict[str, float] = {}
         self.kept: dict[int, Tensor] = {}
