@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 from scipy.optimize import brentq
-from scipy.special import ndtri
+from scipy.special import ndtr, ndtri
 
 from epoch0.errors import InputError
 from epoch0.theory.pruning import (
@@ -137,3 +137,13 @@ def test_magnitude_densities() -> None:
 def test_bad_input(make, says: str) -> None:
     with pytest.raises(InputError, match=says):
         make()
+
+
+@pytest.mark.parametrize("gamma", [1e5, 1e6, 1e8])
+@pytest.mark.parametrize("weights", [1, 100, 10**6])
+def test_magnitude_limit_where_one_layer_is_far_weaker(gamma: float, weights: int) -> None:
+    """Over the weak layer's own scale, on which the others' density is flat: E max |Z| times that density at zero."""
+    z = (np.arange(400_000) + 0.5) * 3e-5  # up to 12
+    largest = 3e-5 * float((-np.expm1(weights * np.log1p(-2 * ndtr(-z)))).sum())
+    assert magnitude_limit(gamma, weights) == pytest.approx(math.sqrt(2 / math.pi / gamma) * largest, rel=60 / gamma)
+    assert magnitude_limit(gamma, weights) <= magnitude_bound(gamma, weights)

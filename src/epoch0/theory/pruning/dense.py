@@ -375,7 +375,7 @@ def magnitude_limit(gamma: Annotated[float, Within(above=1)], weights: Count) ->
     [0.995, 0.925, 0.794]
 
     The threshold at sparsity x is the x-quantile of the other layers' weights, and the weak layer stays while one of
-    its M weights exceeds it: the integral of 1 - (1 - P(abs(Z) > r Q_x))^M over x, here over the quantile itself.
+    its M weights exceeds it: the integral of 1 - (1 - P(abs(Z) > r Q_x))^M over x, here over r times the quantile.
 
     Arguments as for :func:`magnitude_bound`.
 
@@ -383,8 +383,8 @@ def magnitude_limit(gamma: Annotated[float, Within(above=1)], weights: Count) ->
     """
     z, mass = pieces(np.linspace(0.0, 40.0, 801), 20)
     with np.errstate(divide="ignore"):
-        stays = -np.expm1(weights * np.log1p(-np.exp(_log_outside(math.sqrt(gamma) * z))))
-    return math.sqrt(2 / math.pi) * float((mass * stays * np.exp(-0.5 * z**2)).sum())
+        stays = -np.expm1(weights * np.log1p(-np.exp(_log_outside(z))))
+    return math.sqrt(2 / math.pi / gamma) * float((mass * stays * np.exp(-0.5 * z**2 / gamma)).sum())
 
 
 @checked
