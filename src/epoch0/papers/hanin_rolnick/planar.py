@@ -355,8 +355,8 @@ def training_table(cell: Cell) -> Any:
 def training_claims(found: Found) -> Claims:
     cell = found.one()
     counts, epoch = cell["counts"].mean(2), cell["epoch"][0]
-    fall, rise, places = turn(counts, lowest=True)
-    when, names = [f"lowest near epoch {epoch[max(places)]:.2g}"], [f"epoch {item:.2g}" for item in epoch]
+    fall, rise, place = turn(counts, lowest=True)
+    when, names = [f"lowest near epoch {epoch[place]:.2g}"], [f"epoch {item:.2g}" for item in epoch]
     stays = over_runs(between, counts / _neurons(cell) ** 2, 1 / ORDER, ORDER, names=names)
     return {
         "the number of regions falls in the initial part of training": over_runs(at_least, fall, MORE, names=when),
@@ -393,7 +393,7 @@ _EARLY = (0.0, 0.2, 0.5, 1.0, 2.0, 4.0, 7.0, 10.0)
 _SPEC = Spec(data="mnist", depth=3, networks=40, planes=5, drawn=64)
 _SLICES = Sweep(random_slices, _SPEC, {"width": (16, 32, 64, 128)})
 _HOW = {"depth": 3, "width": 64, "at": (*_EARLY, 15.0, 20.0), "batch_size": 128, "learning_rate": 1e-3}
-_THROUGH = Sweep(trained_slices, Spec(data="mnist", **_HOW, planes=10, drawn=(0.0, 1.0, 10.0, 20.0)), runs=5)
+_THROUGH = Sweep(trained_slices, Spec(data="mnist", **_HOW, planes=10, drawn=(0.0, 1.0, 10.0, 20.0)), runs=15)
 _LESS: dict[str, Any] = {"at": (*_EARLY, 20.0, 40.0, 60.0), "drawn": (0.0, 1.0, 10.0, 60.0)}
 _SLICE_PRESETS = _SLICES.presets(data="digits", width=(16, 32, 64, 96), planes=2)
 _TRAINED = _THROUGH.presets(data="digits", batch_size=32, planes=5, **_LESS)

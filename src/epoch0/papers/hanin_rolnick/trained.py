@@ -112,20 +112,25 @@ def examples(inputs: Tensor, count: int, source: np.random.Generator) -> Tensor:
     return inputs[torch.from_numpy(source.choice(len(inputs), size=count, replace=False))].double()
 
 
-def turn(curves: Array, *, lowest: bool) -> tuple[Array, Array, list[int]]:
-    """How far each run (runs, epochs) goes to the turning point of its kind and back to the end, and where that is.
+def turn(curves: Array, *, lowest: bool) -> tuple[Array, Array, int]:
+    """How far runs (runs, epochs) go to the turning point of their kind and back to the end, and where that is.
 
-    >>> turn(np.array([[1.0, 0.5, 0.8], [1.0, 0.4, 0.7]]), lowest=True)
-    (array([0.5, 0.6]), array([0.3, 0.3]), [1, 1])
+    >>> turn(np.array([[1.0, 0.5, 0.8], [1.0, 0.4, 0.7], [1.0, 0.4, 0.7]]), lowest=True)
+    (array([0.6, 0.6]), array([0.3, 0.3]), 1)
 
-    The turning point of a run is where the mean of the other runs has its extremum, so that what is measured there is
-    independent of where it is: noise alone would give zero on average. It is neither the first nor the last epoch: a
+    The first third of the runs says where the turn is, by the extremum of their mean, and the others how far it goes:
+    noise alone gives them zero on average, and they are independent. It is neither the first nor the last epoch: a
     curve that only rises or only falls makes a change of the wrong sign.
     """
-    sign, mean = -1.0 if lowest else 1.0, (curves.sum(0) - curves) / (len(curves) - 1)
-    places = [1 + int(place) for place in np.argmax(sign * mean[:, 1:-1], axis=1)]
-    at = curves[np.arange(len(curves)), places]
-    return sign * (at - curves[:, 0]), sign * (at - curves[:, -1]), places
+    sign, (choose, rest) = -1.0 if lowest else 1.0, _thirds(curves)
+    place = 1 + int(np.argmax(sign * choose.mean(0)[1:-1]))
+    return sign * (rest[:, place] - rest[:, 0]), sign * (rest[:, place] - rest[:, -1]), place
+
+
+def _thirds(runs: Array) -> tuple[Array, Array]:
+    """The runs that say where a curve turns, and those that say how far."""
+    third = max(1, len(runs) // 3)
+    return runs[:third], runs[min(third, len(runs) - 1) :]
 
 
 RESOLUTION = 0.05  # architectures agree if they differ by less than this, relatively
@@ -218,7 +223,7 @@ def _turns(each: list[Runs], of: str, claim: str) -> Claims:
     """``"regions"`` fall to a lowest number, or the ``"product"`` rises to a highest, and both go back."""
     turns = [turn(getattr(item, of), lowest=of == "regions") for item in each]
     which, back = ("lowest", "rises") if of == "regions" else ("highest", "falls")
-    when = [f"{one.name} ({which} near epoch {one.epoch[max(t[2])]:.2g})" for one, t in zip(each, turns, strict=True)]
+    when = [f"{one.name} ({which} near epoch {one.epoch[t[2]]:.2g})" for one, t in zip(each, turns, strict=True)]
     first, second = (np.transpose([item[i] for item in turns]) for i in (0, 1))
     return {
         claim: over_runs(at_least, first, MORE, names=when),
@@ -274,8 +279,8 @@ def claims_b(found: Found) -> Claims:
 def claims_c(found: Found) -> Claims:
     each, before, after = gather(found), [], []
     for one in each:
-        accuracy = one["accuracy"]
-        highest = accuracy[np.arange(len(accuracy)), turn(one.product, lowest=False)[2]]
+        accuracy = _thirds(one["accuracy"])[1]
+        highest = accuracy[:, turn(one.product, lowest=False)[2]]
         before.append(highest - accuracy[:, 0])
         after.append(accuracy[:, -1] - highest)
     names, later = [item.name for item in each], "... and rises further after the distance has begun to fall"
@@ -381,7 +386,7 @@ _EPOCHS = (0.0, 0.1, 0.2, 0.4, 0.7, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0, 12.
 _AT = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 7.0, 10.0, 20.0, 40.0, 60.0)
 _HOW = {"learning_rate": 1e-3, "lines": 100, "linear_lines": 10, "points": 1000, "networks": 1}
 _MNIST = Spec(data="mnist", at=_EPOCHS, batch_size=128, **_HOW)
-_DIGITS = _MNIST.but(data="digits", at=_AT, batch_size=32, lines=25, linear_lines=1, points=250, networks=20)
+_DIGITS = _MNIST.but(data="digits", at=_AT, batch_size=32, lines=25, linear_lines=1, points=250, networks=40)
 LINES = {
     "quick": sweep_of(_DIGITS, 1, networks=120, lines=20, points=200),
     "paper": sweep_of(_MNIST, 5, networks=60, lines=50, points=500),
