@@ -23,6 +23,7 @@ from epoch0.diagnosis.trial import (
     affordable,
     constant_loss,
     kernel_knows,
+    pairs_apart,
     pairs_ordered,
     trial,
 )
@@ -291,11 +292,29 @@ def test_pairs_told_apart_against_every_pair_by_itself(loss: Any) -> None:
     targets = x[:, :1].round() if loss is F.mse_loss else y
     call = Call.of(net, x, targets, loss=loss)
     net.eval()
-    share, count = pairs_ordered(call, net(x), 5, 20) or (math.nan, 0)
+    share = pairs_ordered(call, net(x), 5, 20)
     chosen = torch.randperm(20, generator=generator(5, 0x7072))[:12].tolist()
     pairs = [(i, j) for i in range(20) for j in chosen if not torch.equal(targets[i], targets[j])]
     cost = {(i, j): float(loss(net(x)[i : i + 1].detach(), targets[j : j + 1])) for i in range(20) for j in range(20)}
-    assert count == len(pairs) and share == pytest.approx(sum(cost[i, i] < cost[i, j] for i, j in pairs) / count)
+    assert share == pytest.approx(sum(cost[i, i] < cost[i, j] for i, j in pairs) / len(pairs))
+    share, count = pairs_apart(call, net(x))
+    order = sorted(range(20), key=lambda i: (float(targets[i]), i))
+    pairs = [(i, j) for i, j in zip(order[:10], order[10:], strict=True) if not torch.equal(targets[i], targets[j])]
+    right = [cost[i, i] + cost[j, j] < cost[i, j] + cost[j, i] for i, j in pairs]
+    assert count == len(pairs) > 3 and share == pytest.approx(sum(right) / count)
+
+
+def test_pairs_of_a_rare_class_are_no_more_often_right_by_chance() -> None:
+    """One answer for all is half right whatever the classes, random ones within their error (4 sigma)."""
+    source, wins, made = generator(6), 0.0, 0
+    for _ in range(40):
+        y = (torch.rand(200, 1, generator=source) < 0.1).float()
+        x = torch.randn(200, 1, generator=source)
+        call = Call.of(nn.Linear(1, 1), x, y, loss=F.binary_cross_entropy_with_logits)
+        assert pairs_apart(call, torch.full_like(x, -2.0))[0] == 0.5
+        share, count = pairs_apart(call, x)
+        wins, made = wins + share * count, made + count
+    assert made > 600 and abs(wins / made - 0.5) < 4 * 0.5 / math.sqrt(made)
 
 
 def test_ranks_see_what_a_few_outputs_far_too_certain_hide() -> None:

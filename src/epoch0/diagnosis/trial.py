@@ -179,8 +179,7 @@ def kernel_knows(seen: Call, held: Call, seed: int) -> float | None:
     weights = torch.linalg.solve(near + 0.01 * torch.eye(len(x), dtype=torch.float64), values - values.mean(0))
     told = replace(held, targets=theirs if classes else theirs.double(), criterion=None if classes else F.mse_loss)
     answers = far @ weights + values.mean(0)
-    pairs = pairs_ordered(told, answers, seed) if bool(answers.isfinite().all()) else None
-    return None if pairs is None else pairs[0]
+    return pairs_ordered(told, answers, seed) if bool(answers.isfinite().all()) else None
 
 
 def shuffled(call: Call, count: int, size: int, order: torch.Generator | None) -> Iterator[Call]:
@@ -260,8 +259,7 @@ def _read(
     model.eval()
     few = seen.rows(slice(0, min(seen.examples, BATCH))) if seen.splits else seen
     with torch.no_grad():
-        told = [None if one is None else pairs_ordered(one, one.run(model), seed) for one in (held, few)]
-        known, known_seen = (None if pairs is None else pairs[0] for pairs in told)
+        known, known_seen = (None if one is None else pairs_ordered(one, one.run(model), seed) for one in (held, few))
     value = None
     if held is not None:
         try:
@@ -273,9 +271,9 @@ def _read(
     return known, known_seen, max((base - sum(last) / len(last)) / max(abs(base), 1e-12), -1.0), value
 
 
-def pairs_ordered(call: Call, raw: Any, seed: int, rows: int = BATCH // 2) -> tuple[float, int] | None:
-    """Share of pairs whose loss is lower with their own targets than exchanged, of a few examples and OTHERS each, and
-    how many pairs have different ones; None where they tell nothing.
+def pairs_ordered(call: Call, raw: Any, seed: int, rows: int = BATCH // 2) -> float | None:
+    """Share of pairs whose loss is lower with their own targets than exchanged, of a few examples and OTHERS each; None
+    where they tell nothing.
     """
     if not isinstance(targets := call.targets, Tensor) or not targets.dim():
         return None
@@ -287,23 +285,40 @@ def pairs_ordered(call: Call, raw: Any, seed: int, rows: int = BATCH // 2) -> tu
         right, theirs = targets[few, None].long(), targets[chosen[:OTHERS]].long()
         same, different = scores[few].gather(1, right), scores[few][:, theirs]
         wins = ((same > different) + 0.5 * (same == different))[right != theirs]
-        return (float(wins.mean()), wins.numel()) if wins.numel() else None
+        return float(wins.mean()) if wins.numel() else None
     won: list[float] = []
-
-    def row(tensor: Tensor, i: int) -> Tensor:
-        tensor = tensor[i : i + 1] if tensor.dim() and len(tensor) == count else tensor
-        return tensor.detach().requires_grad_() if tensor.is_floating_point() else tensor
-
     for i in few.tolist():
         others = [j for j in chosen[:OTHERS].tolist() if not torch.equal(targets[i], targets[j])]
-        one = mapped(raw, partial(row, i=i))
+        one = mapped(raw, partial(_row, i=i, count=count))
         try:
             with torch.enable_grad():
                 own, *other = (float(call.loss(one, targets[j : j + 1]).detach()) for j in (i, *others))
         except InputError:
             return None
         won += [1.0 if own < value else 0.5 if own == value else 0.0 for value in other]
-    return (sum(won) / len(won), len(won)) if {*won} - {0.5} else None
+    return sum(won) / len(won) if {*won} - {0.5} else None
+
+
+def pairs_apart(call: Call, raw: Any) -> tuple[float, int]:
+    """The share of pairs of examples, no two of which share one, whose loss together is lower with their own targets
+    than exchanged, and how many there are with different ones: a share of 1/2 without knowledge, binomial.
+    """
+    targets, count, won = call.targets, call.examples, list[float]()
+    assert isinstance(targets, Tensor)
+    order = targets.reshape(count, -1).double().sum(1).argsort(stable=True).tolist()
+    with torch.enable_grad():
+        for pair in zip(order[: count // 2], order[count - count // 2 :], strict=True):
+            if torch.equal(*(targets[i] for i in pair)):
+                continue
+            one, two = (mapped(raw, partial(_row, i=i, count=count)) for i in pair)
+            own, low, high, other = (float(call.loss(z, targets[i : i + 1]).detach()) for z in (one, two) for i in pair)
+            won.append(0.5 + 0.5 * ((own + other < low + high) - (own + other > low + high)))
+    return sum(won) / max(len(won), 1), len(won)
+
+
+def _row(tensor: Tensor, i: int, count: int) -> Tensor:
+    tensor = tensor[i : i + 1] if tensor.dim() and len(tensor) == count else tensor
+    return tensor.detach().requires_grad_() if tensor.is_floating_point() else tensor
 
 
 def constant_loss(call: Call) -> float | None:

@@ -263,8 +263,8 @@ def assess_program(found: FoundFaults, optimizers: Sequence[Any]) -> dict[str, R
         reason = f"{words} ({first.kind}): {first.message} {first.fix}".rstrip(".")
     elif done is not None and sound:
         chance, cause, reason = LEARNS, "learns", f"learns{' slowly' * done.own.slowly} as it is: {text}"
-        if done.own.slowly and (best := done.best) is not None:
-            reason += f". {best.fixes[0]} On a copy that gave {best.trained.known:.0%} in {best.trained.steps} steps"
+        if done.own.slowly and (best := done.best) is not None and best.trained.shared > done.own.shared:
+            reason += f". {best.fixes[0]} On a copy that gave {best.trained.shared:.0%} in {best.trained.steps} steps"
     else:
         assert done is not None  # else there are faults
         tried, chance, cause = f"none of {len(done.tried)} changes mends it", UNDECIDED, "slow"

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from epoch0.diagnosis.faults.evidence import NORMS, Evidence, affine, padding_after, rate_of
 from epoch0.diagnosis.faults.program import ADAM, USUAL, UserProgram
-from epoch0.diagnosis.faults.reach import one_hot
+from epoch0.diagnosis.faults.reach import one_hot, reach
 from epoch0.initialization.initialize import initialize
 from epoch0.tracing.call import mapped
 from epoch0.tracing.guard import rebound
@@ -104,7 +104,8 @@ def _fitting_loss(program: UserProgram, seen: Evidence) -> str:
 
 def _scaled(program: UserProgram, seen: Evidence, mean: bool) -> str:
     found, plain = seen.reach, program.loss
-    if found is None or not (found.sums if mean else found.free == -math.inf):
+    unbounded = (found is None or found.free == -math.inf) and not seen.maximized
+    if not (found is not None and found.sums if mean else unbounded):
         return ""
     program.loss = lambda outputs, targets: plain(outputs, targets) / (len(targets) if mean else -1)
     return "Take the mean over the batch instead of the sum." if mean else "Minimize the negative of the loss."
@@ -114,12 +115,12 @@ def _swapped(program: UserProgram, seen: Evidence) -> str:
     out, targets, plain = seen.first.output, seen.call.targets, program.loss
     if out is None or not isinstance(targets, Tensor) or targets.shape != out.shape or not targets.is_floating_point():
         return ""
-    if seen.reach is not None and seen.reach.free == -math.inf and seen.reach.binary:
-        return ""  # which learns as little from values the other way round
     with torch.no_grad():
         one, other = float(plain(out, targets)), float(plain(targets, out))
-    program.loss = lambda outputs, targets: plain(targets, outputs)
-    return "" if one == other else "Exchange the arguments of the loss: it takes outputs first, then targets."
+        program.loss = lambda outputs, targets: plain(targets, outputs)
+        found = reach(out, targets, program.loss)  # a loss that is meant so has a floor
+    wrong = one == other or found is None or found.free == -math.inf
+    return "" if wrong else "Exchange the arguments of the loss: it takes outputs first, then targets."
 
 
 def _rate(program: UserProgram, seen: Evidence, factor: float) -> str:

@@ -165,6 +165,7 @@ class After:
     model: nn.Module  # the copy
     quiet: tuple[Tensor, Tensor] | None  # outputs afterwards without noise, for the batch and the exchanged one
     loop: list["Loop"]  # what the user's loop body did in each step; empty for the usual one
+    rate: float = 1.0  # the learning rate in the last step over that in the first
     still: tuple[str, ...] = ()  # weight matrices of the optimizer that no step moved; empty where none was moved
 
 
@@ -200,6 +201,7 @@ class Evidence:
     untold: str = ""  # what a loss that reads no targets did, which is not enough to tell
     whole: bool = False  # whether the loss takes all that the model returns, a tuple, say, and not THE output
     dropped: list[float] = field(default_factory=list)  # what dropout leaves out in evaluation mode, too
+    more: Callable[[], Any] | None = None  # reads more of the data; None where that would not be the same program
 
     @property
     def model(self) -> nn.Module:
@@ -310,6 +312,12 @@ class Evidence:
             with contextlib.suppress(Exception), torch.no_grad():
                 return reach(self.first.output, self.call.targets, self.loss_of)
         return None
+
+    @cached_property
+    def maximized(self) -> bool:
+        """Whether the optimizer is meant to maximize: rewards, or a likelihood, which has no floor; not an error."""
+        asked = [group.get("maximize", False) for item in self.optimizers for group in item.param_groups]
+        return bool(asked) and all(asked) and (self.reach is None or self.reach.free == -math.inf)
 
     @cached_property
     def reads_targets(self) -> bool:
@@ -427,10 +435,11 @@ class Evidence:
         model.train()
         before, early = self._measured(call)
         count = min(self.batch_size or self.call.examples, self.call.examples) if call.splits else call.examples
-        sizes, towards, loop = dict[str, float](), math.nan, list[Loop]()
+        sizes, towards, loop, rates = dict[str, float](), math.nan, list[Loop](), list[float]()
         drawn = [n for n, p in model.named_parameters() if p.dim() > 1 and p.requires_grad and bool(p.any())]
         for index in range(STEPS):
             old = {name: p.detach().clone() for name, p in model.named_parameters()}
+            rates.append(rate_of(optimizer))
             begin = (index * count) % max(1, call.examples - count + 1)
             rows = call.rows(slice(begin, begin + count)) if call.splits and count < call.examples else call
             slopes, new = self._step(model, optimizer, step, rows, loop), dict(model.named_parameters())
@@ -447,7 +456,8 @@ class Evidence:
         seen, moved = self.run(call), float((late - early).double().square().mean().sqrt())
         held = {id(p) for group in optimizer.param_groups for p in group["params"]}
         still = [n for n in drawn if id(new[n]) in held and torch.equal(new[n], self.model.get_parameter(n))]
-        return After(before, after, moved, sizes, towards, seen, model, self._pair(model), loop, tuple(still))
+        slowed, pair = rates[-1] / (rates[0] or 1.0), self._pair(model)
+        return After(before, after, moved, sizes, towards, seen, model, pair, loop, slowed, tuple(still))
 
     def _measured(self, call: Call) -> tuple[float, Tensor]:
         """The loss and outputs of the whole batch in training mode, running statistics left alone."""
@@ -536,7 +546,7 @@ def copied(model: nn.Module, optimizer: Optimizer, step: OwnStep | None, loss: A
     step, loss = rebound(step, memo), rebound(loss, memo)
     if not any(isinstance(item, LRScheduler) and item.optimizer is optimizer for item in memo.values()):
         for group in optimizer.param_groups:
-            group["lr"] = max(float(group["lr"]), float(group.get("initial_lr", 0.0)))
+            group["lr"] = peak(group)
     return model, optimizer, step, loss
 
 
@@ -552,6 +562,11 @@ def twins(
                 with contextlib.suppress(Exception):  # a file, a lock: the copy does without
                     vars(new)[name] = copy.deepcopy(value, memo)
     return copies
+
+
+def peak(group: dict[str, Any]) -> float:
+    """The learning rate of a group, or what its schedule began with or comes to, where that is more."""
+    return max(float(group.get(name, 0.0)) for name in ("lr", "initial_lr", "max_lr"))
 
 
 def rate_of(optimizer: Optimizer) -> float:

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, SequentialSam
 
 from epoch0.diagnosis.faults import gradients, outputs, updates, values
 from epoch0.diagnosis.faults.body import MOVES, as_handed, comes_to_backward
-from epoch0.diagnosis.faults.evidence import CERTAIN, SAMPLED, Evidence, Fault, raised, twins
+from epoch0.diagnosis.faults.evidence import CERTAIN, SAMPLED, Evidence, Fault, peak, raised, twins
 from epoch0.diagnosis.faults.mend import Mending, Tell, mend, ranked
 from epoch0.errors import InputError
 from epoch0.results import counted, first_names
@@ -23,6 +23,7 @@ from epoch0.tracing.call import LENGTH_FIRST, Call, copied_in_full, drawn, excha
 from epoch0.tracing.guard import HALF, noise_kept, unchanged
 from epoch0.tracing.loss import scalar_loss
 
+FURTHER = 10 * SAMPLED  # examples that are read of data of which SAMPLED are learned by heart
 UNTRAINED = "Whether it learns: a copy of the program could not be trained"
 
 CHECKS: list[Callable[..., Iterator[Fault]]] = [
@@ -120,6 +121,8 @@ def evidence(
     if turned and step is not None:  # the user's loop body and loss take the length first
         own = loss or (lambda outputs, wanted: scalar_loss(outputs, wanted, None))
         seen.step = lambda model, optimizer, _, x, y: step(model, optimizer, own, *_turned((x, y)))
+    if data is not None and step is None and lost is None:
+        seen.more = lambda: _known(call, data, turned, FURTHER)[0]
     whole = call.divided(True) if steps < 2 and seen.mixed else call  # of a graph that its model knows
     return seen if whole.splits == call.splits else replace(seen, call=whole)
 
@@ -243,12 +246,12 @@ def conclude(
 def _missing(seen: Evidence, done: Mending | None) -> Iterator[str]:
     one = len(seen.optimizers) == 1
     groups = [group for item in seen.optimizers for group in item.param_groups]
-    now = min((g["lr"] for g in groups if g["lr"] < g.get("initial_lr", 0)), default=-1.0)
+    rate = max((peak(group) for group in groups if "initial_lr" in group and seen.step is None), default=0.0)
     table = (
         (seen.first.problem, f"The loss could not be computed ({seen.first.problem.rstrip('.')})."),
         (not seen.optimizers, "The optimizer: pass optimizer=."),
         (one and not seen.after, "Steps of the optimizer: the model and its optimizer could not be copied or run."),
-        (now >= 0, f"The schedule: the rate is {now:g} now; without one in step= it was judged at that of its start."),
+        (rate > 0, f"The schedule of the rate: without step= it was judged at {rate:g}."),
         (seen.data is None, "Training examples beyond the batch: pass data=."),
         (seen.data and seen.data[0] is None, "Further examples: data= holds no pairs such as batch and targets."),
         (seen.step is None, "The body of the training loop: pass step=."),
@@ -277,30 +280,30 @@ def _in_order(data: Any) -> bool:
     return isinstance(data, DataLoader) and isinstance(getattr(order, "sampler", None), SequentialSampler)
 
 
-def _known(call: Call, data: Any, turned: bool) -> tuple[tuple[Any, Any] | None, int | None]:
-    """Inputs and targets of up to SAMPLED examples, and the batch size of a loader."""
+def _known(call: Call, data: Any, turned: bool, most: int = SAMPLED) -> tuple[tuple[Any, Any] | None, int | None]:
+    """Inputs and targets of up to ``most`` examples, and the batch size of a loader."""
     if data is None:
         return None, None
     if isinstance(data, tuple | list) and len(data) == 2:
         tensors = all(isinstance(part, Tensor) for part in data)
         data = _turned(data) if turned and tensors else data
         if tensors or (same_shapes(data[0], call.batch) and same_shapes(data[1], call.targets)):
-            return (joined([data[0]], SAMPLED, True), joined([data[1]], SAMPLED, True)), None
+            return (joined([data[0]], most, True), joined([data[1]], most, True)), None
     if generator := isfunction(data):
         with suppress(Exception):  # what is no such function is refused below
             data = iter(data())
     if (isinstance(data, Iterator) and not generator) or not isinstance(data, Iterable | Dataset):
         wanted = "a DataLoader, a Dataset, a pair (inputs, targets) or a function that makes an iterator anew"
         raise InputError(f"data={type(data).__name__}; give {wanted}.")
-    if isinstance(data, DataLoader) and _in_order(data) and (count := len(data.sampler)) > SAMPLED:  # type: ignore[arg-type]
-        subset = Subset(data.dataset, drawn(count, SAMPLED).tolist())  # as sorted as all of them
+    if isinstance(data, DataLoader) and _in_order(data) and (count := len(data.sampler)) > most:  # type: ignore[arg-type]
+        subset = Subset(data.dataset, drawn(count, most).tolist())  # as sorted as all of them
         data = DataLoader(subset, getattr(data.batch_sampler, "batch_size", None), collate_fn=data.collate_fn)
     streams = [getattr(item, "generator", None) for item in (data, getattr(data, "sampler", None))]
     with unchanged(call.model), noise_kept(*(stream for stream in streams if isinstance(stream, torch.Generator))):
-        pairs = [_turned(pair) if turned else pair for pair in _read(data, call)]
+        pairs = [_turned(pair) if turned else pair for pair in _read(data, call, most)]
         first = None if _of_examples(data, call) else next((len(t) for _, t in parts(pairs[:1]) if t.dim()), None)
-    many = sum(len(t) for pair in pairs for _, t in parts(pair[1:]) if t.dim()) > 2 * SAMPLED  # of a graph, say
-    inputs, targets = (joined([pair[place] for pair in pairs], SAMPLED, many) for place in (0, 1))
+    many = sum(len(t) for pair in pairs for _, t in parts(pair[1:]) if t.dim()) > 2 * most  # of a graph, say
+    inputs, targets = (joined([pair[place] for pair in pairs], most, many) for place in (0, 1))
     return (inputs, targets), (data.batch_size if isinstance(data, DataLoader) else None) or first
 
 
@@ -312,11 +315,11 @@ def _of_examples(data: Any, call: Call) -> bool:
     return isinstance(data, Dataset) and not isinstance(data, IterableDataset)
 
 
-def _read(data: Any, call: Call) -> list[tuple[Any, Any]]:
+def _read(data: Any, call: Call, most: int) -> list[tuple[Any, Any]]:
     single, source = _of_examples(data, call), data
     several = len(call.batch) if isinstance(call.batch, tuple | list) and call.targets is not None else 1
     pairs, count = list[tuple[Any, Any]](), 0
-    some = drawn(len(source), SAMPLED).tolist() if single else ()  # often sorted
+    some = drawn(len(source), most).tolist() if single else ()  # often sorted
     for item in (source[i] for i in some) if single else source:
         if isinstance(item, tuple | list) and len(item) == several + 1 > 2:  # as a TensorDataset has them
             item = (tuple(item[:-1]), item[-1])
@@ -327,7 +330,7 @@ def _read(data: Any, call: Call) -> list[tuple[Any, Any]]:
             break
         pairs.append((item[0], item[1]) if not single else (_alone(item[0]), _alone(item[1])))
         count += 1 if single else next((len(t) for _, t in parts(item) if t.dim()), 1)
-        if count >= SAMPLED:
+        if count >= most:
             break
     return pairs
 

@@ -17,6 +17,7 @@ UNCUT = "Take out .data, .detach(), .item(), new tensors, numpy and no_grad betw
 CUT = "Look for a rounding, argmax, .detach() or a dead activation behind it."
 EXPLODES = 1e3  # by so much an exponential makes numbers larger; a ReLU by nothing, a square by their size
 STEPS = ("Sign", "Round", "Floor", "Ceil", "Trunc")  # functions that have no slope
+MIXES = 0.002  # other examples move an output by this share of its size; a statistic of the batch moves it less
 FLAT = 0.9  # from this share of a hidden layer's values on its activation is saturated
 
 
@@ -43,7 +44,7 @@ def first_not_finite(seen: Evidence, first: Pass) -> Iterator[Fault]:
         if out is not None and isinstance(classes, Tensor) and classes.dim() == 1 and not classes.is_floating_point():
             rows = {int(c): classes == c for c in classes.unique()}
             wrong = [c for c, at in rows.items() if not bool(seen.loss_of(out[at], classes[at]).isfinite())]
-            if 0 < len(wrong) < len(rows):
+            if len(wrong) == 1 < len(rows) and wrong[0] in (min(rows), max(rows)):
                 message = f"The loss is no number for targets of {wrong[0]}, and finite for other classes."
                 yield Fault("labels", "targets", message, "Number the classes from 0.", certainty=0.97)
         low, high = (0.0, 1.0) if out is None else (float(v) for v in out.detach().double().aminmax())
@@ -238,7 +239,8 @@ def saturated(first: Pass) -> Iterator[Fault]:
 def examples_mix(seen: Evidence) -> Iterator[Fault]:
     """Without noise, outputs that change with the inputs of other examples."""
     norms = [m for m in seen.model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
-    if seen.mixed and not any(norm.running_mean is None for norm in norms):  # which look at all examples, always
+    always = any(norm.running_mean is None for norm in norms)
+    if seen.mixed > MIXES and not always:
         message = f"Other examples' inputs change an example's outputs by up to {seen.mixed:.2g} of their size."
         fix = "Look for batch_first, a view instead of a transpose, or a softmax or norm over the batch."
         yield Fault("shapes", "outputs", message, fix, certainty=0.93)

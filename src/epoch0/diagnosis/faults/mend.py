@@ -99,10 +99,10 @@ class Mending:
         heard = own.held is None or own.others < BY_HEART[2] or own.held > own.known / 2  # not only by heart
         sooner = _slow(own) and any(item.mends and _sooner(own, item.trained) for item in self.tried)
         sooner |= own.by_heart and any(item.mends for item in self.tried)  # what holds for others could be learned
-        smaller = max((i.trained.known for i in self.tried if i.changes[0].name in SLOWED[2:]), default=0.0)
+        smaller = max((i.trained.shared for i in self.tried if i.changes[0].name in SLOWED[2:]), default=0.0)
         little = own.above and own.known < CLEARLY
-        sooner |= little and any(i.mends and i.trained.known >= own.known + CLEARLY for i in self.tried)
-        sooner |= own.slowly and smaller >= own.known + CLEARLY
+        sooner |= little and any(i.mends and i.trained.shared >= own.shared + CLEARLY for i in self.tried)
+        sooner |= own.slowly and smaller >= own.shared + CLEARLY
         return own.right >= ENOUGH or ((own.learns or (slow and heard)) and not sooner)
 
     @property
@@ -154,6 +154,8 @@ def mend(seen: Evidence, suspects: Sequence[Fault], seconds: float, tell: Tell) 
         if sound and not (suspects or slow):
             length, slowing = own.steps, (c for c in CHANGES if own.slowly and (own.above or c.name in SLOWED))
             order = ((change,) for change in slowing)
+        if own.sank and not suspects:  # at a lower rate it does so later
+            order = ((change,) for change in CHANGES if change.name == "sign")
         most = 0.95 * seconds  # what came before takes some, and the looks do
         try:
             for changes in order:
@@ -217,8 +219,20 @@ def _own(program: UserProgram, suspects: Sequence[Fault], seconds: float, seen: 
         own = own.then(copied.train(own.steps, seconds / 4, seed=own.steps, enough=math.inf))
         if own.seconds - before.seconds > seconds / 4:
             break
-    by_heart = own.held is not None and own.held < own.known * little
+    by_heart = own.held is not None and own.held < own.known * little and not _told_by_more(seen, seconds)
     return (replace(own, by_heart=by_heart) if by_heart or none else before), own.steps < number
+
+
+def _told_by_more(seen: Evidence, seconds: float) -> bool:
+    """Whether of more examples, each seen four times, anything is known of others: little, where noise is much."""
+    known = None if seen.more is None else seen.more()
+    if known is None or any(len(t) <= SAMPLED for side in known for _, t in parts(side)):
+        return False
+    program = UserProgram.of(replace(seen, data=known))
+    assert program is not None  # else there was no training of fewer
+    program.read = SAMPLED
+    held = program.copied().train(4 * program.call.examples // program.size, seconds / 4, enough=math.inf).held
+    return held is not None and held >= BY_HEART[1] / 2
 
 
 def _standing(own: Trained, suspects: Sequence[Fault], tried: Sequence[Tried] | None = None) -> Sequence[Fault]:
@@ -324,7 +338,7 @@ def ranked(suspects: Sequence[Fault], done: Mending | None) -> tuple[Fault, ...]
     for kind, one in () if done.sound else [(kind, item) for kind, item in best.items() if kind not in seen]:
         clearly = (one.trained.held if one.trained.held is not None else one.trained.known) >= CLEARLY
         certainty = ALONE.get(kind, 0.25) * (0.5 if strong or not clearly else 1.0)
-        message, where = "The outputs do not come to know the targets.", one.changes[one.kinds.index(kind)].where
+        message, where = f"As it is, {own.summary()}.", one.changes[one.kinds.index(kind)].where
         if own.learns:
             known, of = (own.held, "held-out examples") if own.by_heart else (own.known, "the targets")
             message = f"In {own.steps} steps the outputs come to know {of} to {max(known or 0, 0):.0%} only."
@@ -358,7 +372,7 @@ def ranked(suspects: Sequence[Fault], done: Mending | None) -> tuple[Fault, ...]
         found += [replace(fault, certainty=min(fault.certainty, HARDLY)) for fault in hardly]
     elif not done.sound and done.tried and (not done.stopped or own.steps > STEPS):
         message = f"In {own.steps} steps the outputs do not come to know the targets, and none of the "
-        message += f"{len(done.tried)} changes that were tried mends it{' clearly' if hardly else ''}."
+        message += f"{len(done.tried)} changes that were tried mends it{' clearly of all' if hardly else ''}."
         # with a single linear map there is little to be mended
         maps = [item.fixes[0] for item in done.tried if item.changes[0].name == "between"][:1]
         found += [Fault("hidden activation", "model", message, fix, "trial", 0.35) for fix in maps]

@@ -20,8 +20,7 @@ from torch import Tensor
 
 from epoch0.diagnosis.faults.evidence import Evidence, OwnStep, copied, rate_of, stepped
 from epoch0.diagnosis.faults.reach import ROWS, reach
-from epoch0.diagnosis.trial import OTHERS as COMPARED
-from epoch0.diagnosis.trial import pairs_ordered, shuffled
+from epoch0.diagnosis.trial import pairs_apart, shuffled
 from epoch0.seeds import generator
 from epoch0.tracing.call import Call, as_written, mapped, parts, same_shapes
 from epoch0.tracing.guard import denormals_as_zero, same_noise, unchanged
@@ -34,6 +33,8 @@ OTHERS = 4  # how often the targets are exchanged among them
 KNOWS, CLEARLY, ENOUGH = 0.12, 0.3, 0.6
 FEW, ALL = 16, 0.8  # fewer examples are a table, known where this share of it is: an XOR without its last row is not
 EXPLODING = 0.1  # the loss has fallen by less than this share of what it lies below that with others' targets
+BOTTOMLESS = 100  # times the first loss: no likelihood falls so far below 0
+NONE = 0.01  # a part of the loss that is nothing beside it
 SLOWEST = 0.01  # momentum of batch norm that is usual (MobileNetV3): some 500 steps until it forgets where it began
 ADAM, USUAL = (torch.optim.Adam, torch.optim.AdamW), 1e-3  # with their usual rate
 LOOKS = 8  # how often in a training it is measured what the outputs know
@@ -53,6 +54,7 @@ class Trained:
     above: bool = False  # whether its loss is above that of the best answer that is the same for all
     by_heart: bool = False  # whether it knows those in training alone, however long it goes on
     untold: bool = False  # whether what is known is by how much the loss has fallen
+    sank: bool = False  # whether its loss falls without bound
     idle: str = ""  # why the fall of a loss says nothing
     early: bool = False  # whether it may well be slow: Adam trains it at its usual rate, or few epochs were seen
     alike: float = 1.0  # where nobody says what is right: how far the outputs of examples differ, as a share of before
@@ -63,6 +65,11 @@ class Trained:
     def known(self) -> float:
         """How much the outputs know of the targets after training."""
         return self.curve[-1][1]
+
+    @property
+    def shared(self) -> float:
+        """The same, or twice that of held-out examples where that is less: what is fitted to noise alone is nothing."""
+        return self.known if self.held is None or self.others < HELD // 4 else min(self.known, 2 * self.held)
 
     @property
     def steps(self) -> int:
@@ -82,6 +89,8 @@ class Trained:
             return (
                 f"its largest outputs come to be the right classes, {self.right:.0%} of the way from one answer for all"
             )
+        if self.sank:
+            return "its loss falls without bound"
         if self.untold:
             return f"its loss falls by {max(self.known, 0):.0%}"
         return f"its outputs come to know the targets to {max(self.known, 0):.0%}"
@@ -109,8 +118,10 @@ class UserProgram:
     held: int = 0  # examples at the end that are held out of training
     whole: bool = False  # whether the loss takes all that the model returns, and not THE output
     ordered: bool = False  # whether the examples come in their order
-    sinks: bool = False  # whether the loss has a floor below zero, as likelihoods of counts have
+    off: bool = False  # whether the loss has a floor that is not zero, as likelihoods of counts have
     untold: bool = False  # whether nobody says what is right: it is looked at how far the loss falls
+    sign: float = 1.0  # minus one where the loss is maximized
+    sank: bool = False  # whether it fell without bound
     floors: dict[int, float] = dataclasses.field(default_factory=dict)  # first example that is read -> the loss's floor
     idle: str = ""  # why the fall of the loss says nothing
     read: int = READ  # examples that a look reads, fewer where these take long
@@ -148,9 +159,10 @@ class UserProgram:
                 usual = seen.call.examples
             size = min(seen.batch_size or usual, trained)
         counts = isinstance(call.targets, Tensor) and call.targets.is_floating_point() and bool(call.targets.max() > 1)
-        sinks = counts and seen.reach is not None and not seen.reach.last.name and -math.inf < seen.reach.free < 0
+        floor = 0.0 if seen.reach is None or seen.reach.last.name else seen.reach.free
+        off = (counts and -math.inf < floor < 0) or (seen.reach is not None and floor > NONE * seen.reach.now)
         given = (call, seen.optimizers[0], size, seen.step, seen.loss_of, held, seen.whole, seen.ordered)
-        return cls(*given, sinks, untold)
+        return cls(*given, off, untold, -1.0 if seen.maximized else 1.0)
 
     @staticmethod
     def _placed_targets_are_read(call: Call) -> bool:
@@ -212,12 +224,12 @@ class UserProgram:
         apart = self.held and not self.untold and math.isfinite(losses[-1])
         held, others = self.known(seed, rest, batches=lags) if apart else None, self.held
         if held is not None and held < curve[-1][1] / 2 and self.call.targets is not None:
-            held, others = self._ranked(held, seed, lags)
+            held, others = self.ranked(held, lags)
         left = rate_of(self.optimizer) / rate if rate > 0 else 1.0
         spent = time.thread_time() - started
         right = self._right() if min(known for _, known in curve[-4:]) <= -KNOWS else 0.0  # a reward turns its sign
         told: dict[str, Any] = {"untold": self.untold, "idle": self.idle, "alike": self.alike, "batched": batched}
-        told |= {"early": isinstance(self.optimizer, ADAM) and rate >= USUAL, "right": right}
+        told |= {"sank": self.sank, "early": isinstance(self.optimizer, ADAM) and rate >= USUAL, "right": right}
         return Trained(tuple(curve), tuple(losses), held, spent, left, bar, others, **told)
 
     def _right(self) -> float:
@@ -228,17 +240,16 @@ class UserProgram:
             return float((hits.double().mean() - usual.double().mean()) / (1 - usual.double().mean()))
         return 0.0
 
-    def _ranked(self, held: float, seed: int, batches: bool) -> tuple[float, int]:
-        """What is known of the examples held out, and how many tell: all, or fewer where hardly a third of the pairs of
-        targets differ. It is by ranks, in which outputs that are far too certain do not weigh, where these are clear.
+    def ranked(self, held: float, batches: bool = False) -> tuple[float, int]:
+        """What is known of the examples held out, and how many tell: all, or fewer where hardly a third are in pairs of
+        different targets. It is by ranks, in which outputs far too certain do not weigh, where these are clear.
         """
-        few, count = self.call.rows(slice(self.call.examples - self.held, None)), min(self.held, self.read)
+        few = self.call.rows(slice(self.call.examples - self.held, None)).rows(slice(0, self.read))
         with unchanged(few.model), torch.no_grad():
             few.model.train(batches)
-            share, pairs = pairs_ordered(few, few.raw(), seed, count) or (0.5, count * COMPARED)
-        by_ranks, differ = 2 * share - 1, pairs / (count * COMPARED)
-        known = by_ranks if by_ranks > max(held, 3 / math.sqrt(count * differ)) else held
-        return known, int(self.held * min(1.0, 3 * differ))
+            share, pairs = pairs_apart(few, few.raw())
+        clear = 2 * share - 1 > max(held, 3 / math.sqrt(max(pairs, 1)))
+        return 2 * share - 1 if clear else held, min(self.held, 3 * pairs * self.held // few.examples)
 
     def _one(self, rows: Call) -> float:
         if self.step is None:
@@ -261,14 +272,14 @@ class UserProgram:
             of = slice(few.examples - self.held, None) if self.untold and self.held else of
             subset = few.rows(of or slice(0, few.examples - self.held))
             drawn = torch.randperm(subset.examples, generator=generator(seed, 0x6B6E))
-            few = subset.rows(drawn[: min(self.read, ROWS) if self.sinks else self.read])
+            few = subset.rows(drawn[: min(self.read, ROWS) if self.off else self.read])
         with unchanged(few.model), torch.no_grad():
             few.model.train(batches)
             if (alone := few.targets is None and few.forward is None) or self.untold:
                 same_noise(seed)
             if not bool((output := few.output(raw := few.raw())).isfinite().all()):
                 return math.nan
-            own, other, answered = float(self._loss(few, raw)), 0.0, None
+            own, other, answered = self.sign * float(self._loss(few, raw)), 0.0, None
             self.now = own if of is None else self.now
             if self.untold:
                 apart = float(output.double().reshape(len(output), -1).std(0).norm()) if len(output) > 1 else math.nan
@@ -285,20 +296,25 @@ class UserProgram:
                 again = raw if few.targets is not None or answered is not None else turned.raw()
                 if alone and answered is None and not torch.equal(few.output(again), output):
                     answered = few.own_loss()  # a decoder reads the labels, too: they get the outputs of others instead
-                other += float(self._loss(turned, again) if answered is None else answered(output[order])) / OTHERS
+                lies = float(self._loss(turned, again) if answered is None else answered(output[order]))
+                other += self.sign * lies / OTHERS
         if not math.isfinite(own) or not math.isfinite(other):
             return 1.0 if math.isfinite(own) else math.nan
         if of is None and math.isnan(self.begun):
             self.begun = max(own, other)
-        # outputs that explode differ for the targets, too, all of them or one for all the others
+        # outputs that explode differ for the targets, too, all of them or one for all the others; and without a floor
+        if of is None and own < -BOTTOMLESS * max(abs(self.begun), 1.0):
+            self.sank = True
+            return 0.0
         if of is None and other > own > self.begun / 2 > 0 and self.begun - own < EXPLODING * (other - own):
             return 0.0
-        if self.sinks and few.splits:
+        if self.off and few.splits:
             if (place := int(drawn[0]) + (0 if of is None else self.call.examples)) not in self.floors:
                 found = reach(output, few.targets, self.loss)
                 self.floors[place] = -math.inf if found is None else found.free
-            if -math.inf < (floor := self.floors[place]) < max(own, other):
-                return min((other - own) / (max(own, other) - floor), 1.0)
+            floor, top = self.floors[place], max(own, other)
+            if -math.inf < floor < top - NONE * abs(top):
+                return min((other - own) / (top - floor), 1.0)
         return min((other - own) / max(abs(other), abs(own), 1e-12), 1.0)  # without a floor no share
 
 

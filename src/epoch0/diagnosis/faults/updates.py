@@ -8,7 +8,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from epoch0.diagnosis.faults.evidence import CERTAIN, NORMS, After, Evidence, Fault, Loop, rate_of
+from epoch0.diagnosis.faults.evidence import CERTAIN, NORMS, After, Evidence, Fault, Loop, peak, rate_of
 from epoch0.diagnosis.faults.program import ADAM
 from epoch0.tracing.call import parts
 
@@ -47,7 +47,7 @@ def coverage(seen: Evidence) -> Iterator[Fault]:
             message = f"'{name}' is a tensor with a gradient and no nn.Parameter: the optimizer does not get it."
             yield Fault("update", name, message, "Wrap it in nn.Parameter before the optimizer.", certainty=CERTAIN)
             break
-    rates = [max(float(g["lr"]), float(g.get("initial_lr", 0))) for o in seen.optimizers for g in o.param_groups]
+    rates = [peak(group) for item in seen.optimizers for group in item.param_groups]
     if rates and max(rates) == 0:
         yield Fault("learning rate", "optimizer", "The learning rate is 0.", "Give a rate above 0.", certainty=CERTAIN)
     if (momentum := max([g.get("momentum") or 0 for o in seen.optimizers for g in o.param_groups], default=0)) >= 0.99:
@@ -56,9 +56,8 @@ def coverage(seen: Evidence) -> Iterator[Fault]:
 
 
 def uphill(seen: Evidence, after: After) -> Iterator[Fault]:
-    """A first step along the gradient instead of against it, unless a likelihood without targets is maximized."""
-    meant = seen.call.targets is None and seen.optimizers[0].param_groups[0].get("maximize", False)
-    if after.towards >= 0.3 and not meant:
+    """A first step along the gradient instead of against it, unless that is meant."""
+    if after.towards >= 0.3 and not seen.maximized:
         fix = "Look at the sign of the update: a gradient negated, or maximize=True."
         yield Fault("update", "step", f"The first step goes uphill (cosine {after.towards:.2f}).", fix, certainty=0.97)
 
@@ -218,7 +217,7 @@ def too_short(seen: Evidence, after: After) -> Iterator[Fault]:
         return
     sizes = sorted(v for n, v in after.sizes.items() if n not in after.still) or [0.0]
     middle, top = statistics.median(sizes), sizes[int(0.9 * (len(sizes) - 1))]
-    rate, found = rate_of(seen.optimizers[0]), seen.reach
+    rate, found = rate_of(seen.optimizers[0]) * after.rate, seen.reach
     if found is not None and found.values and found.exact:
         way = float((found.targets.double() - found.output).mean(0).abs().max())
         steps = way / max(after.moved / 5, 1e-30)
