@@ -376,7 +376,12 @@ def test_without_targets_some_are_made_up_and_it_says_so(x: Tensor) -> None:
     cases = [
         (dense(3), x, "classes were made up that a random linear map of the inputs gives"),
         (nn.Sequential(nn.Embedding(7, 8), nn.Flatten(), nn.Linear(24, 3)), torch.randint(7, (20, 3)), "at random"),
-        (nn.Sequential(nn.Linear(32, 8), nn.Tanh(), nn.Linear(8, 1)), x, "values were drawn at random"),
+        (
+            nn.Sequential(nn.Linear(32, 8), nn.Tanh(), nn.Linear(8, 1)),
+            x,
+            "values were made up that a random linear map of the inputs",
+        ),
+        (nn.Sequential(nn.Embedding(7, 8), nn.Linear(8, 3)), torch.randint(7, (20, 3)), "values were drawn at random"),
     ]
     for net, given, words in cases:
         found = quick(net, given)

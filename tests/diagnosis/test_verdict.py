@@ -99,6 +99,8 @@ def test_cumulative_gains_that_end_or_cannot_begin() -> None:
 def test_phase_is_critical_only_if_one_is_inside_the_interval() -> None:
     assert estimate_phase([0.9, 1.1, 1.0, 1.02], [0.01] * 4).phase == "critical"
     assert estimate_phase([0.9, 0.91, 0.9], [0.01] * 3).phase == "ordered"
+    near, off = estimate_phase([1.0008] * 3, [1e-5] * 3), estimate_phase([1.008] * 3, [1e-5] * 3)
+    assert near.phase == "critical" and off.phase == "chaotic"  # both known to be above 1; the former is 1.00
     assert estimate_phase([1.1, 1.12, 1.1], [0.01] * 3).phase == "chaotic"
     # one layer: only the noise of the measurement speaks
     assert estimate_phase([0.9], [0.01]).phase == "ordered"

@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from epoch0 import prune
 from epoch0.arguments import BatchNorm, Directions, Positive, Seed, Sparsity, checked
+from epoch0.diagnosis import wording
 from epoch0.diagnosis.faults import Evidence, apart, conclude, evidence, suspects
 from epoch0.diagnosis.faults.changes import undropped
 from epoch0.diagnosis.faults.mend import Tell, certain
@@ -47,6 +49,7 @@ BETTER = 0.1  # by so much the chance of training has to rise
 @checked
 @keeping_memory()
 @packed_in_any_order()
+@torch.inference_mode(False)
 def checkup(
     model: nn.Module,
     batch: Any,
@@ -200,9 +203,9 @@ def checkup(
             usual = next((many for limit, many in DIRECTIONS.items() if one.seconds <= limit), 2)
             rows = measured(record, directions or usual, seed)
             signs, inside = rows.signs, {name for row in rows.rows for name in row.weights}
-            apart_from = [op.module for op in record.ops if op.meaning.weighted and not {*op.weights} & inside]
-            if apart_from and len(parts(call.batch)) > 1:
-                names = first_names(list(dict.fromkeys(apart_from)))
+            unseen = [op for op in record.ops if op.meaning.weighted and not {*op.weights} & inside]
+            if unseen and len(parts(call.batch)) > 1:
+                names = first_names(list(dict.fromkeys(op.module or "the model itself" for op in unseen)))
                 remarks.append(f"Signals start at one of the inputs; what only others reach is in no row: {names}.")
     except ChangesItself:
         raise
@@ -287,10 +290,32 @@ def made_up(batch: Any, output: Tensor, seed: int) -> tuple[Tensor, str]:
         note = "classes were made up that a random linear map of the inputs gives."
     elif output.dim() == 2 and output.shape[1] > 1:
         made, note = torch.randint(output.shape[1], (len(output),), generator=source), "classes were drawn at random."
+    elif given is not None:
+        made = _linear(given.detach().double().cpu(), output.shape, source).to(output.dtype)
+        note = "values were made up that a random linear map of the inputs gives, to be met in mean square."
     else:
         made = torch.randn(output.shape, generator=source, dtype=output.dtype)
         note = "values were drawn at random, to be met in mean square."
     return made.to(output.device), f"No targets were given: {note}"
+
+
+def _linear(x: Tensor, shape: torch.Size, source: torch.Generator) -> Tensor:
+    """Values of this shape: of what lies at each place of maps or sequences, of all inputs where these have none."""
+    x = (x - x.mean()) / x.std().clamp_min(1e-12)
+    if x.dim() == len(shape) > 3:
+        x = F.interpolate(x, shape[2:]).movedim(1, -1)
+        return _mixed(x, shape[1], source).movedim(-1, 1)
+    if x.shape[:-1] in (shape, shape[:-1]) and x.dim() > 2:
+        return _mixed(x, shape[-1] if x.dim() == len(shape) else 1, source).reshape(shape)
+    x = x.flatten(1)
+    few = _mixed(x, min(x.shape[1], 16), source)  # as many numbers say all: an image of images would be a large map
+    return _mixed(few, shape[1:].numel(), source).reshape(shape)
+
+
+def _mixed(x: Tensor, count: int, source: torch.Generator) -> Tensor:
+    """The last dimension under a random matrix that keeps its size."""
+    drawn: Tensor = torch.randn(x.shape[-1], count, generator=source, dtype=x.dtype)
+    return x @ drawn / math.sqrt(x.shape[-1])
 
 
 def forecast_pruning(call: Call, sparsity: float, batch_norm: BatchNorm) -> PruningForecast:
@@ -328,7 +353,7 @@ def try_remedies(
             first = steps(one, seed)
             with tape(one, batch_norm=batch_norm) as record:
                 signs = measured(record, 2, seed).signs
-            done = None if before is None else train_copies(one, min(before.steps, LENGTHS[1]), seed=seed)
+            done = None if before is None else train_copies(one, before.steps, seed=seed)
         except (InputError, RuntimeError, TypeError):  # a remedy that cannot be tried is none
             continue
         again: dict[str, Recipe] = {name: assess(effect, signs, done, first["adam"]) for name, effect in first.items()}
@@ -347,7 +372,7 @@ def advice(recipes: Mapping[str, Recipe], tried: Sequence[Remedy]) -> Iterator[s
         yield f"Begin with {NAMES[best.optimizer]} at a rate of about {best.learning_rate:g}; nothing has to change."
         return
     for item in (helped := [remedy for remedy in tried if remedy.helps]):
-        chances = f"{item.after:.0%} instead of {item.before:.0%}"
+        chances = f"{wording.chance(item.after)} instead of {wording.chance(item.before)}"
         yield f"{item.change}: tried on a copy, its chance to train is {chances}. {item.verdict}"
     if tried and not helped:
         both, names = " and no dropout" * (len(tried) > len(WAYS)), ", ".join(r.change for r in tried)

@@ -121,7 +121,7 @@ class Remedy:
     before: float  #: chance of training before, the better of the two optimizers'
     after: float  #: the same with the change
     verdict: str  #: of the changed copy
-    helps: bool  #: whether the changed copy is expected to train, or the chance rose by a tenth
+    helps: bool  #: whether the changed copy is expected to train, and the chance rose by a tenth
 
 
 @dataclass(frozen=True)

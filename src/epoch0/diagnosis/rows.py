@@ -17,6 +17,7 @@ from epoch0.measure.gain import Gain, gain_status, joined_gains, measure_gains
 from epoch0.measure.passes import Signals, Travel, signals
 from epoch0.tracing.graph import FunctionCall, Op
 from epoch0.tracing.layers import Layer, NamedLayer, average_pools, averaged_over, labelled, layer_names, layers, places
+from epoch0.tracing.operations import Calls
 from epoch0.tracing.sizes import sum_of_squares
 from epoch0.tracing.tape import Change, Tape, together
 
@@ -144,7 +145,7 @@ def measured(record: Tape, directions: int, seed: int, travel: Travel | None = N
     nodes, ops = [p.node for within in inside for p in within], {op.outputs[0]: op for op in record.ops if op.outputs}
     few = 1 if directions == 2 else directions  # examples and units are averaged over all the same
     travel = travel or Travel(directions, few, seed)
-    alone, look = _alone([ops[node] for node in nodes], travel.alone)
+    alone, look = _alone([ops[node] for node in nodes], travel.alone, record.batch_norm)
     states, passing = signals(record, found)
     given = dict[str, Any](looks=together(passing, look), travel=travel, gradients=gradients)
     gains, carried = measure_gains(record, found, directions, seed, nodes, **given)
@@ -207,7 +208,7 @@ def to_blame(rows: Sequence[LayerCheckup], cause: str, signs: Signs) -> tuple[st
     return name, f"{quantity} change by a factor of {math.exp(size):.2g} in it, more than in all others together"
 
 
-def _alone(ops: Sequence[Op], source: torch.Generator) -> tuple[dict[int, float], dict[int, Change]]:
+def _alone(ops: Sequence[Op], source: torch.Generator, batch_norm: str) -> tuple[dict[int, float], dict[int, Change]]:
     """Mean squared growth of a random tangent in each operation with one input, and a hook to measure it."""
     calls: dict[int, list[tuple[int, FunctionCall, FunctionCall | None]]] = {}
     for op in ops:
@@ -218,7 +219,7 @@ def _alone(ops: Sequence[Op], source: torch.Generator) -> tuple[dict[int, float]
     def look(node: int, tensor: Tensor) -> None:
         v = torch.randn(tensor.shape, generator=source, dtype=tensor.dtype).to(tensor.device)
         for output, call, linear in calls[node]:
-            with suppress(RuntimeError), forward_ad.dual_level():  # no forward derivative, no number
+            with suppress(RuntimeError), forward_ad.dual_level(), Calls(batch_norm):  # no forward derivative, no number
                 made = linear({node: v}) if linear else call({node: forward_ad.make_dual(tensor.detach(), v)})
                 tangent = made if linear else forward_ad.unpack_dual(made).tangent if isinstance(made, Tensor) else None
                 if tangent is not None:

@@ -42,6 +42,7 @@ SURE, LIKELY = 0.98, 0.75  # probability of one whose trial has decided; at most
 STEADY = 0.03  # so much less may the loss fall at a smaller rate of SGD, as the largest is near where it diverges
 LEARNS, UNDECIDED = 0.95, 0.4  # share of sound programs that learned: whose outputs came to know the targets, others
 
+CRITICAL = 0.005  # a gain so near to 1 is 1.00
 NORMAL = 1.96  # standard errors to each side of the 95 % interval around the mean log gain, which decides the phase
 
 NAMES: dict[str, str] = {"adam": "Adam", "sgd": "SGD with momentum", "yours": "your optimizer"}
@@ -59,7 +60,7 @@ class PhaseEstimate(NamedTuple):
 def estimate_phase(gains: Sequence[float], errors: Sequence[float]) -> PhaseEstimate:
     """The phase from the local gains of the layers that have a nonlinearity. The interval is plus and minus 1.96
     standard errors of the mean log gain. The spread over the layers holds both their differences and the noise of
-    measuring them; the interval is never narrower than the noise alone.
+    measuring them; the interval is never narrower than the noise alone. Within half a percent of 1 all are critical.
     """
     if not (pairs := [(g, e) for g, e in zip(gains, errors, strict=True) if g > 0 and math.isfinite(g)]):
         return PhaseEstimate()
@@ -69,7 +70,7 @@ def estimate_phase(gains: Sequence[float], errors: Sequence[float]) -> PhaseEsti
     mean, half = float(logs.mean()), NORMAL * max(noise, spread)
     low, high = mean - half, mean + half
     near: Phase = "critical" if max(-low, high) < math.log(2) else "unknown"  # which holds halving and doubling, too
-    phase: Phase = near if low <= 0 <= high else "ordered" if mean < 0 else "chaotic"
+    phase: Phase = near if low <= 0 <= high or max(-low, high) < CRITICAL else "ordered" if mean < 0 else "chaotic"
     return PhaseEstimate(phase, math.exp(mean), (math.exp(low), math.exp(high)))
 
 
@@ -129,7 +130,8 @@ class Recipe:
     trains: bool  #: whether it is expected to
     probability: float  #: that it does, calibrated on networks whose outcome is known
     learning_rate: float  #: the rate to begin with
-    largest_learning_rate: float  #: the largest at which the first step does not raise the loss, 0 if none was found
+    #: the largest rate up to 0.1 (10 for SGD) at which the first step does not raise the loss, 0 if none was found
+    largest_learning_rate: float
     reason: str  #: why, in a clause
     evidence: Evidence  #: ``"step 0"`` or ``"trial"``
     #: the reason in a word: 'learns', 'overflow', 'no gradient', 'size', 'collapsed', 'vanishing', 'exploding',
@@ -231,8 +233,9 @@ def assess(step: StepEffect, signs: Signs, trial: TrialResult | None, adam: Step
         chance = max(chance, SURE)
     if trial is not None and trial.untold is not None:
         chance = min(chance, LIKELY)
-    if trial is not None and trial.steps >= LENGTHS[1] and constant is not None and max(r.drop for r in runs) <= 0:
-        chance = min(chance, UNDECIDED)  # no better than one answer for all: of 166 such networks 3 train
+    idle = trial is not None and trial.steps >= LENGTHS[1] and constant is not None and max(r.drop for r in runs) <= 0
+    if idle or (runs and all(run.diverged for run in runs)):
+        chance = min(chance, UNDECIDED)  # no better than one answer for all: of 166 such networks 3 train; of 40, none
     trains, rate = chance >= 0.5, suggested_rate(step, runs)
     if not trains:
         cause, reason = _failure(step, signs, runs, constant)

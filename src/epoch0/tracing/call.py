@@ -8,7 +8,7 @@ import dataclasses
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -567,9 +567,18 @@ def _without_reentry() -> Iterator[None]:
             del function.apply  # its parent has one
 
 
-def as_written() -> AbstractContextManager[Any]:
-    """Run the python of compiled parts, in which every call can be seen; without dynamo nothing can be compiled."""
-    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
+@contextmanager
+def as_written() -> Iterator[None]:
+    """Run the python of compiled parts, in which every call can be seen; without dynamo nothing can be compiled. Under
+    autocast weights are not kept in its precision, where a step of a copy would not be seen.
+    """
+    kept, compiled = torch.is_autocast_cache_enabled(), "torch._dynamo" in sys.modules
+    torch.set_autocast_cache_enabled(False)
+    try:
+        with torch.compiler.set_stance("force_eager") if compiled else nullcontext():
+            yield
+    finally:
+        torch.set_autocast_cache_enabled(kept)
 
 
 def _in_full(model: Any) -> tuple[nn.Module, tuple[str, ...]]:

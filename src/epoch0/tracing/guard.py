@@ -44,6 +44,8 @@ class _TensorState:
         self.bits = self.data.clone()
         self.grad = tensor.grad if tensor.is_leaf else None
         self.grad_bits = None if self.grad is None else self.grad.detach().clone()
+        made: Any = torch.autograd.grad_mode._unsafe_preserve_version_counter
+        self.version = None if tensor.is_inference() else made(tensor)
 
     def restore(self) -> bool:
         """Restore it; whether it held other values."""
@@ -64,6 +66,8 @@ class _TensorState:
                     tensor.grad = self.grad
                 if self.grad is not None and self.grad_bits is not None and not _same_bits(self.grad, self.grad_bits):
                     self.grad.detach().copy_(self.grad_bits)
+        if self.version is not None:  # or a graph that waits for its backward pass takes it for another tensor
+            self.version.__exit__(None, None, None)
         return other or written
 
 

@@ -94,7 +94,8 @@ def cut_off(seen: Evidence, first: Pass) -> Iterator[Fault]:
     ran, own = {name for name, _, _ in first.ran}, dict(seen.model.named_parameters())
     matrices = [n for n in first.gradients if n.rpartition(".")[0] in ran and own[n].dim() > 1 and own[n].numel()]
     stuck = [n for n in matrices if not any(g is not None and bool(g.any()) for g in (first.gradients[n], late[n]))]
-    unused = [n for n in stuck if "weight_hh" in n and n.replace("weight_hh", "weight_ih") not in stuck]
+    begun = {n.replace("weight_ih", "weight_hh") for n in matrices if n not in stuck and "reverse" not in n}
+    unused = [n for n in stuck if "weight_hh" in n and n in begun]
     if unused:  # the state before the first step is zero
         message = f"The recurrent layer reads sequences of one step, so {unused[0]} is never used."
         fix = "Give it the steps of a sequence along one dimension: (batch, steps, features) with batch_first=True."
