@@ -123,3 +123,28 @@ def test_what_a_remedy_promises_is_what_a_checkup_says_after_it() -> None:
     after = e0.checkup(model, IMAGES, Y)
     assert after.trains and after.verdict == helped.verdict
     assert max(recipe.probability for recipe in after.recipes.values()) == pytest.approx(helped.after)
+
+
+class Spectral(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.end = nn.Parameter(torch.randn(64, 32, dtype=torch.cfloat) / 8), nn.Linear(32, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.end((x.to(torch.cfloat) @ self.weight).abs())
+        return out
+
+
+@pytest.mark.filterwarnings("error")
+def test_complex_weights_have_a_gain_and_no_law() -> None:
+    (row, _) = e0.checkup(Spectral(), X, Y, trial=False, remedies=False).layers
+    assert row.predicted is None and "complex" in row.agreement and 0.4 < row.forward_gain < 0.6
+
+
+@pytest.mark.parametrize("width", [50, 60, 80])
+def test_a_narrow_terminal_keeps_the_names(width: int, capsys: pytest.CaptureFixture[str]) -> None:
+    e0.checkup(plain(), X, Y, trial=False, remedies=False, sparsity=0.5).print(width=width)
+    said = capsys.readouterr().out
+    assert all(len(line) <= width for line in said.splitlines())
+    for name in ("SGD with momentum", "Adam ", "0.weight", "2.weight"):
+        assert any(line.strip().startswith(name) for line in said.splitlines()), said

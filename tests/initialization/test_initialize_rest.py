@@ -542,3 +542,38 @@ def test_the_page_works_when_pasted(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         exec(compile(block, "initialize.md", "exec"), names)
     assert names["done"].layers[-2].weight_std == pytest.approx(2**0.5, abs=0.01)
     assert (tmp_path / "weights.safetensors").exists()
+
+
+class Encoder(nn.Module):
+    """Means and logarithms of variances, as of a variational autoencoder."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.mean, self.logarithm = nn.Linear(100, 50), nn.Linear(50, 8), nn.Linear(50, 8)
+        self.last = nn.Linear(8, 100)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = torch.relu(self.first(x))
+        out: Tensor = self.last(self.mean(h) + torch.ones_like(self.mean(h)) * (self.logarithm(h) / 2).exp())
+        return out
+
+
+def test_what_an_exponential_makes_a_scale_of_is_kept() -> None:
+    model = Encoder()
+    before = bits(model)
+    done = initialize(model, x=vectors())
+    assert [row.status.partition(":")[0] for row in done.layers] == ["set", "set", "kept", "set"]
+    assert torch.equal(model.logarithm.weight, before["logarithm.weight"])
+
+
+def test_a_readout_of_frozen_features_is_not_enlarged() -> None:
+    """Features of a tenth: brought to outputs of unit size, the readout would learn at a tenth of the rate."""
+    model = net_of(outputs=10)
+    with torch.no_grad():
+        model[2].weight.mul_(0.1)
+        model[2].bias.zero_()  # type: ignore[operator, union-attr]
+    twin = copy.deepcopy(model)
+    model[:4].requires_grad_(False)
+    assert initialize(model, x=vectors()).layers[-1].weight_std == pytest.approx(1.0)
+    twin[0].requires_grad_(False)  # what is trained before it is set, too
+    assert initialize(twin, x=vectors()).layers[-1].q == pytest.approx(1.0, abs=0.5)

@@ -18,6 +18,8 @@ COLOURS = {"good": "green", "bad": "red", "mild": "yellow"}  # tone to terminal 
 SPARED = ("what it is", "shape", "norm", "±", "law", "step", "local χ", "tangent")
 """Columns that a narrow terminal does without, in this order; ± are the errors beside local χ."""
 
+FORECAST = ("count", "expected", "empty from", "vanishes")  # the same of what pruning would leave
+
 WORDS = ("layer", "trains", "weights of", "what it is", "evidence", "status")
 """Headings of columns of words, which are set flush left."""
 
@@ -38,7 +40,7 @@ Cells = Sequence[str | Text]
 
 def terminal(checkup: Found, width: int, depth: int | None = None) -> RenderableType:
     """The checkup for a terminal: verdict, recipes, the layer to blame, what to do, one row a block and its parts."""
-    lines: list[RenderableType] = [_verdict(checkup), _head(checkup), Text(""), _recipes(checkup)]
+    lines: list[RenderableType] = [_verdict(checkup), _head(checkup), Text(""), _recipes(width, checkup)]
     recipes = ((NAMES[name], item["reason"]) for name, item in checkup["recipes"].items() if name != "yours")
     lines += _listed("", [f"{name}: {why}." for name, why in recipes if why not in checkup["verdict"]])
     also = checkup["faults"][1:]  # the first is shown already
@@ -62,7 +64,10 @@ def terminal(checkup: Found, width: int, depth: int | None = None) -> Renderable
             "empty from": [f"{row['critical']:.4f}" for row in rows],
             "status": [_status(row["status"], True) for row in rows],
         }
-        lines += [*_section("What pruning would leave", forecast["sentence"]), _table(columns)]
+        lines += [
+            *_section("What pruning would leave", forecast["sentence"]),
+            _table(_spared(columns, width, FORECAST)),
+        ]
     lines += _listed("Not looked at", checkup["not_examined"])
     return Group(*lines, *_listed("How it was measured", checkup["notes"]))
 
@@ -74,7 +79,7 @@ def side_by_side(before: Found, after: Found, width: int) -> RenderableType:
         lines += [Text.assemble(f"{word:<8}", _verdict(item)), Padding(Text(_passages(item)), (0, 0, 0, 8))]
         if item["pruning_forecast"] is not None:
             lines.append(Padding(Text(item["pruning_forecast"]["sentence"]), (0, 0, 0, 8)))
-    lines += [Text(""), _recipes(before, after), Text("")]
+    lines += [Text(""), _recipes(width, before, after), Text("")]
     rows: list[Mapping[str, str | Text]] = []
     for pair in zip(before["layers"], after["layers"], strict=True):
         signs = " → ".join(layer["status"] for layer in pair)
@@ -141,7 +146,7 @@ def _pair(show: Callable[..., str], key: str, *rows: Found) -> str:
 _short = partial(wording.number, digits=2)
 
 
-def _recipes(*checkups: Found) -> Table:
+def _recipes(width: int, *checkups: Found) -> Table:
     rows = [[checkup["recipes"][name] for checkup in checkups] for name in checkups[0]["recipes"]]
     trains = [_pair(lambda trains: "✓ yes" if trains else "✕ no", "trains", *row) for row in rows]
     columns: dict[str, Cells] = {
@@ -154,7 +159,7 @@ def _recipes(*checkups: Found) -> Table:
         most = [row[0]["largest_learning_rate"] for row in rows]
         columns["first step stands"] = ["" if value is None else wording.rate(value) for value in most]
         columns["evidence"] = [wording.evidence(checkups[0], row[0]) for row in rows]
-    return _table(columns)
+    return _table(_spared(columns, width, ("evidence", "first step stands")))
 
 
 def _blocks(checkup: Found, width: int, depth: int | None) -> Table:
@@ -201,15 +206,20 @@ def _fitting(rows: Sequence[Mapping[str, str | Text]], width: int) -> Table:
     headings = ("layer", "what it is", "shape", "norm", "tangent", "gradient", "local χ", "law", "step", "status")
     columns: dict[str, Cells] = {heading: [row.get(heading, "") for row in rows] for heading in headings}
     columns = {heading: cells for heading, cells in columns.items() if any(map(len, cells))}
-    for spared in SPARED:
-        if _wanted(columns) <= width:
-            break
-        if spared == "±":
-            columns["local χ"] = [str(gain).partition(" ±")[0] for gain in columns["local χ"]]
-        else:
-            columns.pop(spared, None)
+    columns = _spared(columns, width, SPARED)
     others = {heading: cells for heading, cells in columns.items() if heading != "layer"}
     return _table(columns, min(NAME_WIDTH, max(8, width - _wanted(others) - GAP)))
+
+
+def _spared(columns: dict[str, Cells], width: int, names: Sequence[str]) -> dict[str, Cells]:
+    """The columns without so many of these, in their order, that the others fit."""
+    for name in names:
+        if _wanted(columns) <= width:
+            break
+        if name == "±":
+            columns["local χ"] = [str(gain).partition(" ±")[0] for gain in columns["local χ"]]
+        columns.pop(name, None)
+    return columns
 
 
 def _wanted(columns: Mapping[str, Cells]) -> int:

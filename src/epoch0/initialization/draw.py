@@ -151,6 +151,9 @@ def _axis(kind: str) -> int:
     return 1 if kind == "convolution" else -1
 
 
+Origins = Mapping[int, frozenset[int]]
+
+
 def origins(tape: Tape) -> dict[int, frozenset[int]]:
     """For each tensor the outputs of the last weighted operations that it is made from; :data:`INPUT` for the input."""
     found = {0: frozenset([INPUT])}
@@ -160,7 +163,7 @@ def origins(tape: Tape) -> dict[int, frozenset[int]]:
     return found
 
 
-def pair_up(tape: Tape, steps: list[Step], origin: Mapping[int, frozenset[int]]) -> None:
+def pair_up(tape: Tape, steps: list[Step], origin: Origins) -> None:
     """Mark the steps whose units become pairs, and those whose inputs then are.
 
     A pair must stay one on its way: with the halves of the units exchanged, what the next step gets must be exchanged

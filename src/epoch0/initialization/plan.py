@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from epoch0.initialization.draw import INPUT, in_projection, origins, pair_up
+from epoch0.initialization.draw import INPUT, Origins, in_projection, origins, pair_up
 from epoch0.initialization.sites import Follower, NormStep, Plan, Site, Step
 from epoch0.measure.law import Flow, NoLaw, linear
 from epoch0.seeds import generator
@@ -43,13 +43,15 @@ def make_plan(
     branches = {layer.name: branch(layer) for layer in layers if layer.kind == "residual block"}
     blocks = {name: found for name, found in branches.items() if found and found.weighted > found.beside}
     plan, origin = Plan(steps, [], len(blocks), {}, edges=edges, frozen=frozen), origins(tape)
+    fixed = {node for op in tape.ops if op.weights and frozen.issuperset(op.weights) for node in op.outputs}
     learnt = tape.start >= 0 and any(step.site.name in tape.ops[tape.start].weights for step in steps)
     for step in steps:
         # an embedding that is a readout too is as small as one, and learns: its size is no input's
         step.begins = origin[step.site.op.inputs[0]] == frozenset([INPUT]) and not learnt
-        step.last = step.site.op.outputs[0] in origin[tape.output]
+        # what is read of frozen layers is as large as they make it
+        step.last = step.site.op.outputs[0] in origin[tape.output] and not origin[step.site.op.inputs[0]] <= fixed
     if weights == "mirrored":
-        plan.kept = keep(tape, layers, blocks, steps)
+        plan.kept = keep(tape, layers, blocks, steps, origin)
         pair_up(tape, steps, origin)
     share = target / max(plan.blocks, 1)
     closed: dict[str, Step | NormStep | None] = {}
@@ -160,7 +162,9 @@ SHARPEST = 5.0  # standard deviation of attention scores beyond which a softmax 
 LOUDEST = 4.0  # size of the outputs that is left alone in a readout that is kept
 
 
-def keep(tape: Tape, layers: tuple[Layer, ...], blocks: Mapping[str, Branch], steps: list[Step]) -> frozenset[str]:
+def keep(
+    tape: Tape, layers: tuple[Layer, ...], blocks: Mapping[str, Branch], steps: list[Step], origin: Origins
+) -> frozenset[str]:
     """Mark the steps whose weights stay, each with the reason."""
     made_by = {node: op for op in tape.ops for node in op.outputs}
     attends = [op for op in tape.ops if op.name == "scaled_dot_product_attention" and len(op.inputs) > 2]
@@ -192,11 +196,14 @@ def keep(tape: Tape, layers: tuple[Layer, ...], blocks: Mapping[str, Branch], st
         kept.append(layer.name)
         for step in steps:
             step.kept = reason if step.layer is layer else step.kept
+    logarithms = {node for op in tape.ops if op.name == "exp" for node in origin.get(op.inputs[0], ())}
     for step in steps:
         before, after = (sizes[node] for node in (step.site.op.inputs[0], step.site.op.outputs[0]))
         law = step.follow.activation
         if step.follow.gate and law is not None and law.name in GATES and step.site.mask is None and after > 0:
             step.kept = step.kept or "kept: a gate; how far it is open is set by its bias"
+        if step.site.op.outputs[0] in logarithms and step.site.mask is None and after > 0:
+            step.kept = step.kept or "kept: an exponential follows, which makes a scale of it"
         if law is not None and law.name in WAVES and step.site.op.inputs[0] == 0:
             step.kept = step.kept or "kept: it draws the frequencies of the sine behind it"
         if step.kept or step.layer.name in blocks or step.site.mask is not None:

@@ -352,6 +352,8 @@ def weighted(op: Op, flow: Flow) -> Flow:
     """Linear map or convolution: the tangent's squares through the squared weights."""
     call, given = call_of(op), op.given
     bias, weight = given.get("bias"), given.get("weight")
+    if any(constant.is_complex() for constant in call.constants()):
+        raise NoLaw("complex weights")
     if op.name == "linear" or op.kind == "convolution":
         if not isinstance(given["input"], Slot) or not isinstance(weight, Tensor):
             raise NoLaw("weights that are no constants")

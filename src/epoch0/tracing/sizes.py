@@ -28,6 +28,7 @@ def squares_by_row(tensor: Tensor) -> NDArray[np.float64]:
     them in float64 costs forty times as much as to read them; it is made where float32 cannot hold their squares.
     """
     flat = tensor.detach().reshape(len(tensor), -1)
+    flat = torch.view_as_real(flat.resolve_conj()).flatten(1) if flat.is_complex() else flat
     if flat.dtype == torch.float32 and flat.numel():
         runs = flat.split(RUN, 1) if flat.shape[1] > RUN else (flat,)
         norms = [torch.linalg.vector_norm(run, dim=1).cpu().numpy() for run in runs]

@@ -226,7 +226,7 @@ def _own(program: UserProgram, suspects: Sequence[Fault], seconds: float, seen: 
 def _told_by_more(seen: Evidence, seconds: float) -> bool:
     """Whether of more examples, each seen four times, anything is known of others: little, where noise is much."""
     known = None if seen.more is None else seen.more()
-    if known is None or any(len(t) <= SAMPLED for side in known for _, t in parts(side)):
+    if known is None or any(len(t) < 3 * SAMPLED for side in known for _, t in parts(side)):  # most were seen
         return False
     program = UserProgram.of(replace(seen, data=known))
     assert program is not None  # else there was no training of fewer
